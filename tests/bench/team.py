@@ -31,7 +31,7 @@ from placet_team.work_item import packed_result
 from placet_team.worker import Worker, WorkerId
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_setup import Machine, WorkerSettings
-from teamkit import Troupe, team
+from teamkit import TestTeam, running_team
 from vaultkit import PLAN, make_vault, until
 
 TICK = os.sysconf("SC_CLK_TCK")
@@ -57,7 +57,7 @@ def processor_s(postmaster: int) -> float:
 
 
 @contextmanager
-def planned(server: pgkit.Server, missions: int) -> Iterator[Troupe]:
+def planned(server: pgkit.Server, missions: int) -> Iterator[TestTeam]:
     """A vault with so many plans that wait, and nobody of the team at work."""
     with tempfile.TemporaryDirectory(prefix="placet-bench-") as name:
         folder = Path(name)
@@ -78,7 +78,7 @@ def planned(server: pgkit.Server, missions: int) -> Iterator[Troupe]:
         vault.cli("config", "set", "vault.history", "true")
         vault.cli("config", "set", "daemon.missions_at_once", "500")
         vault.cli("config", "set", "daemon.plans_at_once", "8")
-        with team(folder, server, lease_s=60, vault=vault) as found:
+        with running_team(folder, server, lease_s=60, vault=vault) as found:
             found.host()
             planner = found.worker("planner", "--slots", "4")
             for n in range(missions):
@@ -90,7 +90,7 @@ def planned(server: pgkit.Server, missions: int) -> Iterator[Troupe]:
             yield found
 
 
-def carried_out(found: Troupe, missions: int) -> float:
+def carried_out(found: TestTeam, missions: int) -> float:
     """Approve all plans; return the seconds until the last mission has ended."""
     until(lambda: found.sql("SELECT count(*) FROM team_members")[0][0] > 0)
     began = time.monotonic()

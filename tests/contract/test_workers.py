@@ -18,7 +18,7 @@ import pytest
 
 import pgkit
 from gitkit import git
-from teamkit import team
+from teamkit import running_team
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -104,7 +104,7 @@ def embedded(vault: TestVault, _folder: Path, _server: pgkit.Server) -> Iterator
 
 @contextmanager
 def by_a_team(vault: TestVault, folder: Path, server: pgkit.Server) -> Iterator[None]:
-    with team(folder, server, 20, vault) as found:
+    with running_team(folder, server, 20, vault) as found:
         found.host()
         found.worker("ann")
         until(lambda: "takes work" in found.log("ann"))

@@ -36,11 +36,13 @@ LEASE_S = 2
 
 
 @dataclass
-class Troupe:
+class TestTeam:
     """A vault whose work is done by workers.
 
     `before` has the words that start a process, by its log's name, where it is elsewhere.
     """
+
+    __test__ = False
 
     vault: TestVault
     address: str
@@ -178,13 +180,13 @@ def let_in(server: pgkit.Server, address: str, name: str, labels: str = "any") -
 
 
 @contextmanager
-def team(
+def running_team(
     folder: Path,
     server: pgkit.Server,
     lease_s: float = LEASE_S,
     vault: TestVault | None = None,
     port: int = 0,
-) -> Iterator[Troupe]:
+) -> Iterator[TestTeam]:
     """Give a team; with a `port` its host reaches the server through that one."""
     vault = vault or make_vault(folder)
     address = server.fresh()
@@ -192,7 +194,7 @@ def team(
     vault.click("team", "init", reached, "--remote", str(folder / "work.git"))
     vault.click("config", "set", "team.workers", "true")
     vault.click("config", "set", "team.lease_s", f"{lease_s}")
-    found = Troupe(vault, address, folder, server, lease_s)
+    found = TestTeam(vault, address, folder, server, lease_s)
     try:
         yield found
     finally:

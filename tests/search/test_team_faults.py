@@ -37,7 +37,7 @@ from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
 from placet_team.postgres_schema import create_tables
 from placet_team.team_cache import TeamCache
 from placet_team.work_dispatch import Team
-from teamkit import Troupe, Workers, team
+from teamkit import TestTeam, Workers, running_team
 from vaultkit import PLAN, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -139,7 +139,7 @@ def journal_at(folder: Path, address: str) -> Iterator[Journal]:
 class Squad:
     """A team whose host lives through several tests; each has requests of its own."""
 
-    troupe: Troupe
+    team: TestTeam
     repo: Path
     server: pgkit.Server
     line: Line
@@ -148,37 +148,37 @@ class Squad:
 
     @property
     def vault(self) -> Any:
-        return self.troupe.vault
+        return self.team.vault
 
     def host(self, **env: str) -> Any:
-        said = self.troupe.log("host").count("watching")
-        self.boss = self.troupe.host(**env)
-        until(lambda: self.troupe.log("host").count("watching") > said, "the host", 60)
+        said = self.team.log("host").count("watching")
+        self.boss = self.team.host(**env)
+        until(lambda: self.team.log("host").count("watching") > said, "the host", 60)
         return self.boss
 
     def failing(self, name: str, at: int, *words: str, how: str = "SIGKILL") -> Any:
         """Start a worker that kills itself at a point."""
         log = self.points(name)
-        home = {"PLACET_STATE_HOME": str(self.troupe.folder / f"state-{name}")}
-        with open(self.troupe.folder / f"{name}.log", "ab") as said:  # noqa: PTH123 - for the child
+        home = {"PLACET_STATE_HOME": str(self.team.folder / f"state-{name}")}
+        with open(self.team.folder / f"{name}.log", "ab") as said:  # noqa: PTH123 - for the child
             process = subprocess.Popen(
                 [
                     *(sys.executable, str(FAIL), str(at), str(log)),
-                    *("worker", self.troupe.role(name)),
-                    *("--config", self.troupe.config, "--remote", str(self.troupe.remote), *words),
+                    *("worker", self.team.role(name)),
+                    *("--config", self.team.config, "--remote", str(self.team.remote), *words),
                 ],
                 env={**self.vault.env, **home, "FAULT_SIGNAL": how},
                 stdout=said,
                 stderr=said,
-                cwd=self.troupe.folder,
+                cwd=self.team.folder,
             )
-        self.troupe.processes.append(process)
+        self.team.processes.append(process)
         return process
 
     def failing_host(self, at: int) -> Any:
         """Start a host that kills itself at a point."""
-        said = self.troupe.log("host").count("watching")
-        with open(self.troupe.folder / "host.log", "ab") as log:  # noqa: PTH123 - for the child
+        said = self.team.log("host").count("watching")
+        with open(self.team.folder / "host.log", "ab") as log:  # noqa: PTH123 - for the child
             self.boss = subprocess.Popen(
                 [
                     *(sys.executable, str(FAIL), str(at), str(self.points("host"))),
@@ -187,24 +187,22 @@ class Squad:
                 env=self.vault.env,
                 stdout=log,
                 stderr=log,
-                cwd=self.troupe.folder,
+                cwd=self.team.folder,
             )
-        self.troupe.processes.append(self.boss)
+        self.team.processes.append(self.boss)
         until(
-            lambda: (
-                self.troupe.log("host").count("watching") > said or self.boss.poll() is not None
-            ),
+            lambda: self.team.log("host").count("watching") > said or self.boss.poll() is not None,
             "the host",
             60,
         )
         return self.boss
 
     def points(self, name: str) -> Path:
-        return self.troupe.folder / f"{name}.points"
+        return self.team.folder / f"{name}.points"
 
     def ready(self, *names: str) -> None:
         for name in names:
-            until(lambda name=name: "takes work" in self.troupe.log(name), f"worker {name}", 60)
+            until(lambda name=name: "takes work" in self.team.log(name), f"worker {name}", 60)
 
     def ask(self, kind: str, body: str = "Please.\n") -> str:
         """Drop a request whose name begins with `kind`; return its id."""
@@ -234,15 +232,13 @@ class Squad:
 
     def trace(self, ident: str) -> str:
         asked = f"SELECT trace_id FROM cases WHERE request_id = '{ident}'"
-        return str(until(lambda: self.troupe.sql(asked), f"the case {ident}", 30)[0][0])
+        return str(until(lambda: self.team.sql(asked), f"the case {ident}", 30)[0][0])
 
     def count(self, ident: str) -> Counter[str]:
         trace = self.trace(ident)
         return Counter(
             row[0]
-            for row in self.troupe.sql(
-                f"SELECT action_type FROM activity WHERE trace_id = '{trace}'"
-            )
+            for row in self.team.sql(f"SELECT action_type FROM activity WHERE trace_id = '{trace}'")
         )
 
     def ended(self, *idents: str, patience_s: float = 60) -> None:
@@ -254,7 +250,7 @@ class Squad:
 
     def workers(self, ident: str) -> set[str]:
         """Return who had a case's leases."""
-        found = self.troupe.sql(
+        found = self.team.sql(
             "SELECT CAST(metadata AS jsonb)->>'worker' FROM activity WHERE trace_id = "
             f"'{self.trace(ident)}' AND action_type = 'lease.acquired'"
         )
@@ -262,18 +258,18 @@ class Squad:
 
     def told(self, ident: str) -> str:
         trace = self.trace(ident)
-        rows = self.troupe.sql(
+        rows = self.team.sql(
             f"SELECT timestamp, action_type, metadata FROM activity WHERE trace_id = '{trace}' "
             "ORDER BY id"
         )
-        work = self.troupe.sql(
+        work = self.team.sql(
             f"SELECT generation, worker, token, told, kind FROM team_work WHERE trace_id = '{trace}'"
         )
-        jobs = self.troupe.sql(
+        jobs = self.team.sql(
             f"SELECT id, status FROM procrastinate_jobs WHERE args->>'trace_id' = '{trace}'"
         )
         said = "\n".join(f"{row[0]} {row[1]} {str(row[2])[:200]}" for row in rows)
-        return f"{said}\nwork {work} jobs {jobs}\n{self.troupe.logs()}"
+        return f"{said}\nwork {work} jobs {jobs}\n{self.team.logs()}"
 
     def fire(self, *processes: Any) -> None:
         for process in processes:
@@ -299,7 +295,7 @@ class Squad:
                 ("procrastinate_jobs", f"args->>'trace_id' = '{trace}' AND status = 'todo'"),
                 ("leases", f"trace_id = '{trace}' AND held"),
             )
-            for row in self.troupe.sql(f"SELECT count(*) FROM {table} WHERE {where}")
+            for row in self.team.sql(f"SELECT count(*) FROM {table} WHERE {where}")
             if row[0]
         ]
 
@@ -315,7 +311,7 @@ class Squad:
         }
         bad += [f"{key}: {found[key]}, not {n}" for key, n in want.items() if found[key] != n]
         trace = self.trace(ident)
-        said = self.troupe.sql(
+        said = self.team.sql(
             f"SELECT metadata FROM activity WHERE trace_id = '{trace}' "
             "AND action_type = 'model.called'"
         )
@@ -345,7 +341,7 @@ class Squad:
 
     def left_at(self, name: str) -> list[str]:
         """Return what a worker's folder has of any mission."""
-        folder = self.troupe.folder / f"state-{name}" / "workers" / name
+        folder = self.team.folder / f"state-{name}" / "workers" / name
         trees = [
             p.name for p in folder.glob("worktrees/*") if not p.name.endswith((".lock", ".tmp"))
         ]
@@ -385,9 +381,9 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Squad]:
     with (
         pgkit.server() as server,
         line(server.port) as host_line,  # which tests cut; the workers have lines of their own
-        team(folder, server, LEASE_S, vault, port=host_line.port) as troupe,
+        running_team(folder, server, LEASE_S, vault, port=host_line.port) as team,
     ):
-        found = Squad(troupe, repo, server, host_line)
+        found = Squad(team, repo, server, host_line)
         yield found
 
 
@@ -397,7 +393,7 @@ def squad(lasting: Squad) -> Iterator[Squad]:
     if lasting.boss is None or lasting.boss.poll() is not None:
         lasting.host()
     yield lasting
-    lasting.fire(*(one for one in lasting.troupe.processes if one is not lasting.boss))
+    lasting.fire(*(one for one in lasting.team.processes if one is not lasting.boss))
 
 
 EXPECTED = {"whole": (5, 3, FILES)}
@@ -439,7 +435,7 @@ def kill_at(squad: Squad, kind: str, numbers: Sequence[int]) -> list[str]:
     squad.ready(*names)
     squad.approve(*idents)
     squad.dead(*doomed)
-    healthy = [squad.troupe.worker(f"{kind}-sane-{n}") for n in range(2)]
+    healthy = [squad.team.worker(f"{kind}-sane-{n}") for n in range(2)]
     bad: list[str] = []
     for ident in idents:
         try:
@@ -482,7 +478,7 @@ def host_killed_at(squad: Squad, numbers: Sequence[int]) -> list[str]:
     for number in numbers:
         squad.fire(squad.boss)
         squad.failing_host(number)
-        one = squad.troupe.worker(f"loyal-{number}")
+        one = squad.team.worker(f"loyal-{number}")
         ident = squad.ask("whole")
         for is_over in (
             squad.vault.plan(ident).exists,
@@ -537,10 +533,10 @@ EXPECTED["slow"] = (3, 1, HELLO)
 
 def test_work_without_job_or_holder_is_queued_again(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
-    (body,) = squad.troupe.sql(f"SELECT body FROM cases WHERE request_id = '{ident}'")[0]
+    (body,) = squad.team.sql(f"SELECT body FROM cases WHERE request_id = '{ident}'")[0]
     case = CASE_JSON.validate_json(body)
     address = squad.server.fresh()
-    with journal_at(squad.troupe.folder / "aside", address) as journal:
+    with journal_at(squad.team.folder / "aside", address) as journal:
         cache = TeamCache(journal, address, lambda: None)
         offers = Team(journal, cache, LEASE_S, dict)
         Workers(squad.server, address).beat("ann", slots=1)
@@ -556,7 +552,7 @@ def test_work_without_job_or_holder_is_queued_again(squad: Squad) -> None:
 @pytest.mark.sweep
 def test_worker_killed_before_claim_loses_no_work(squad: Squad) -> None:
     (ident,), (busy,) = planned(squad, "whole", 1), planned(squad, "slow", 1)
-    sane = squad.troupe.worker("sane")
+    sane = squad.team.worker("sane")
     squad.approve(busy)
     reached(squad, busy, "model.called", 2)
     doomed = squad.failing("doomed", 0)
@@ -574,15 +570,15 @@ def test_worker_killed_before_claim_loses_no_work(squad: Squad) -> None:
 def test_released_work_is_taken_after_both_restart(squad: Squad, done: bool) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
-    one = squad.troupe.worker(f"one-{int(done)}")
+    one = squad.team.worker(f"one-{int(done)}")
     reached(squad, ident, "model.called", 2)
     squad.boss.kill()
     squad.boss.wait()
     if done:
-        until(lambda: squad.troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "", 30)
+        until(lambda: squad.team.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "", 30)
     squad.fire(one)
     squad.host()
-    two = squad.troupe.worker(f"two-{int(done)}")
+    two = squad.team.worker(f"two-{int(done)}")
     squad.ended(ident)
     bad = squad.judge(ident, *EXPECTED["slow"])
     squad.fire(two)
@@ -592,12 +588,12 @@ def test_released_work_is_taken_after_both_restart(squad: Squad, done: bool) -> 
 def test_work_of_withdrawn_request_is_removed(
     squad: Squad,
 ) -> None:
-    one = squad.troupe.worker("thinker")
+    one = squad.team.worker("thinker")
     ident = squad.ask("thinks")
-    until(lambda: squad.troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
+    until(lambda: squad.team.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
     squad.boss.kill()
     squad.boss.wait()
-    until(lambda: squad.troupe.sql("SELECT 1 FROM team_work WHERE kind = 'drafted'"), "", 30)
+    until(lambda: squad.team.sql("SELECT 1 FROM team_work WHERE kind = 'drafted'"), "", 30)
     (squad.vault.root / "Inbox" / "Requests" / f"{ident}.md").unlink()
     squad.host()
     until(lambda: squad.count(ident)["request.withdrawn"], "its end", 30)
@@ -608,20 +604,18 @@ def test_work_of_withdrawn_request_is_removed(
 def test_frozen_worker_writes_nothing_after_takeover(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
-    one = squad.troupe.worker("frozen")
+    one = squad.team.worker("frozen")
     reached(squad, ident, "model.called", 2)
     one.send_signal(signal.SIGSTOP)
     froze = time.monotonic()
-    two = squad.troupe.worker("awake")
+    two = squad.team.worker("awake")
     reached(squad, ident, "lease.acquired", 3)
     took_s = time.monotonic() - froze
-    until(lambda: squad.troupe.sql(HELD), "a call of its successor", 30)
+    until(lambda: squad.team.sql(HELD), "a call of its successor", 30)
     calls = squad.count(ident)["model.called"]
     one.send_signal(signal.SIGCONT)
-    until(
-        lambda: "now belongs to another worker" in squad.troupe.log("frozen"), "the frozen one", 30
-    )
-    held = squad.troupe.sql(HELD)
+    until(lambda: "now belongs to another worker" in squad.team.log("frozen"), "the frozen one", 30)
+    held = squad.team.sql(HELD)
     answered = squad.count(ident)["model.called"] > calls
     assert held or answered, "the successor's call is held no more"
     squad.ended(ident)
@@ -648,7 +642,7 @@ def frozen_at(squad: Squad, numbers: Sequence[int]) -> list[str]:
     squad.approve(*idents)
     for one in frozen:
         until(lambda one=one: is_stopped(one.pid) or one.poll() is not None, "ice", 60)
-    healthy = [squad.troupe.worker(f"{names[0]}-sane-{n}") for n in range(2)]
+    healthy = [squad.team.worker(f"{names[0]}-sane-{n}") for n in range(2)]
     squad.ended(*idents, patience_s=90)
     bad = [f"{one}: {what}" for one in idents for what in squad.judge(one, *EXPECTED["whole"])]
     before = settled(squad)
@@ -673,7 +667,7 @@ def all_written(squad: Squad) -> set[tuple[Any, ...]]:
         "'refs', trace_id, refs FROM team_refs",
         "'work', trace_id, generation, worker, token, kind FROM team_work",
     ):
-        found |= set(squad.troupe.sql(f"SELECT {what}"))
+        found |= set(squad.team.sql(f"SELECT {what}"))
     return found
 
 
@@ -714,25 +708,25 @@ def test_frozen_at_fifty_places(squad: Squad) -> None:
 def test_restarted_worker_removes_its_leftovers(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
-    one = squad.troupe.worker("untidy")
+    one = squad.team.worker("untidy")
     reached(squad, ident, "tool.called", 3)
     one.kill()
     one.wait()
-    two = squad.troupe.worker("tidy")
+    two = squad.team.worker("tidy")
     squad.ended(ident)
     job = f"args->>'trace_id' = '{squad.trace(ident)}' AND status = 'doing'"
-    squad.troupe.change(
+    squad.team.change(
         "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour' "
         f"WHERE id IN (SELECT worker_id FROM procrastinate_jobs WHERE {job})"
     )
     other = squad.ask("whole")
     squad.planned(other)
-    left = squad.troupe.sql(f"SELECT 1 FROM procrastinate_jobs WHERE {job}")
+    left = squad.team.sql(f"SELECT 1 FROM procrastinate_jobs WHERE {job}")
     assert left == [], "the queue keeps what nobody does"
     squad.fire(two)
     assert squad.left_at("untidy")
-    one = squad.troupe.worker("untidy", labels="gpu")
-    until(lambda: squad.troupe.log("untidy").count("takes work") == 2, "", 30)
+    one = squad.team.worker("untidy", labels="gpu")
+    until(lambda: squad.team.log("untidy").count("takes work") == 2, "", 30)
     squad.fire(one)
     assert squad.left_at("untidy") == []
 
@@ -759,7 +753,7 @@ def killed_around_it(squad: Squad, kind: str, numbers: Sequence[int]) -> list[st
         kind,
         60,
     )
-    healthy = [squad.troupe.worker(f"{kind}-sane-{n}") for n in range(2)]
+    healthy = [squad.team.worker(f"{kind}-sane-{n}") for n in range(2)]
     bad: list[str] = []
     for ident in idents:
         reached(squad, ident, asked)
@@ -813,7 +807,7 @@ def commit_more(squad: Squad, content: str) -> None:
 def test_push_longer_than_lease_starts_work_once(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
     commit_more(squad, "even more\n")
-    slow = squad.troupe.folder / "bin"
+    slow = squad.team.folder / "bin"
     slow.mkdir()
     (slow / "git").write_text(
         f'#!/bin/sh\ncase "$*" in *" push "*) sleep {LEASE_S + 2} ;; esac\n'
@@ -822,7 +816,7 @@ def test_push_longer_than_lease_starts_work_once(squad: Squad) -> None:
     (slow / "git").chmod(0o755)
     squad.fire(squad.boss)
     squad.host(PATH=f"{slow}:{os.environ['PATH']}")
-    one = squad.troupe.worker("waiting")
+    one = squad.team.worker("waiting")
     squad.approve(ident)
     squad.ended(ident)
     bad, found = squad.judge(ident, *EXPECTED["whole"]), squad.count(ident)
@@ -833,19 +827,19 @@ def test_push_longer_than_lease_starts_work_once(squad: Squad) -> None:
 
 def test_worker_with_full_disk_delays_work(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
-    place = squad.troupe.folder / "state-full"
+    place = squad.team.folder / "state-full"
     with small_disk_at(place, "40M") as disk:
-        one = squad.troupe.worker("full")
+        one = squad.team.worker("full")
         squad.ready("full")
         fill_up(disk / "filling")
         squad.approve(ident)
         waits = f"{ident}: waiting for the machine"
         try:
-            until(lambda: waits in squad.troupe.log("host"), waits, 60)
+            until(lambda: waits in squad.team.log("host"), waits, 60)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{squad.told(ident)}") from None
         squad.fire(one)
-    two = squad.troupe.worker("roomy")
+    two = squad.team.worker("roomy")
     squad.ended(ident)
     bad = squad.judge(ident, *EXPECTED["whole"])
     squad.fire(two)
@@ -865,10 +859,10 @@ def test_mission_stops_while_waiting_running_or_frozen(
     waits, runs, frozen = planned(squad, "command", 3)
     squad.approve(waits)
     reached(squad, waits, "plan.approved")
-    until(lambda: waits in squad.troupe.log("host").split("no worker is running")[-2], "", 20)
+    until(lambda: waits in squad.team.log("host").split("no worker is running")[-2], "", 20)
     squad.vault.cli("stop", waits)
     reached(squad, waits, "plan.taken_back")
-    one = squad.troupe.worker("stopped")
+    one = squad.team.worker("stopped")
     squad.approve(runs)
     reached(squad, runs, "model.called", 3)
     began = time.monotonic()
@@ -879,7 +873,7 @@ def test_mission_stops_while_waiting_running_or_frozen(
     reached(squad, frozen, "model.called", 3)
     one.send_signal(signal.SIGSTOP)
     squad.vault.cli("stop", frozen)
-    two = squad.troupe.worker("ends-it")
+    two = squad.team.worker("ends-it")
     squad.ended(frozen)
     one.send_signal(signal.SIGCONT)
     for ident in (runs, frozen):
@@ -892,9 +886,9 @@ def test_mission_stops_while_waiting_running_or_frozen(
 
 
 def test_edit_during_worker_planning_replans_once(squad: Squad) -> None:
-    one = squad.troupe.worker("planning")
+    one = squad.team.worker("planning")
     ident = squad.ask("thinks")
-    until(lambda: squad.troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
+    until(lambda: squad.team.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
     (squad.vault.root / "Inbox" / "Requests" / f"{ident}.md").write_text(
         "---\nportal: code\n---\nSomething else.\n"
     )
@@ -914,7 +908,7 @@ def test_paused_work_waits_and_withdrawn_work_vanishes(squad: Squad) -> None:
     ident = planned(squad, "whole", 1)[0]
     squad.vault.cli("pause")
     time.sleep(1)
-    one = squad.troupe.worker("paused")
+    one = squad.team.worker("paused")
     squad.ready("paused")
     squad.approve(ident)
     reached(squad, ident, "plan.approved")
@@ -933,16 +927,16 @@ def test_labels_slots_and_a_drain(squad: Squad) -> None:
     squad.made["whole"] += 1
     gpu = f"whole-{squad.made['whole']}"
     squad.vault.drop("---\nportal: gpu\n---\nPlease.\n", f"{gpu}.md")
-    one = squad.troupe.worker("wide", "--slots", "2")
-    other = squad.troupe.worker("special", labels="gpu")
+    one = squad.team.worker("wide", "--slots", "2")
+    other = squad.team.worker("special", labels="gpu")
     squad.approve(first, second)
     squad.planned(gpu)
     squad.approve(gpu)
     reached(squad, first, "execution.started")
     reached(squad, second, "execution.started")
-    squad.troupe.change("UPDATE team_members SET draining = TRUE WHERE name = 'wide'")
+    squad.team.change("UPDATE team_members SET draining = TRUE WHERE name = 'wide'")
     assert one.wait(30) == 0
-    next_one = squad.troupe.worker("narrow")
+    next_one = squad.team.worker("narrow")
     squad.ended(first, second, gpu)
     bad = [
         *squad.judge(first, *EXPECTED["slow"]),
@@ -958,11 +952,11 @@ def test_labels_slots_and_a_drain(squad: Squad) -> None:
 @pytest.mark.sweep
 def test_stopping_worker_finishes_its_round(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
-    one = squad.troupe.worker("leaving")
+    one = squad.team.worker("leaving")
     squad.approve(ident)
     reached(squad, ident, "model.called", 2)
     squad.fire(one)
-    two = squad.troupe.worker("staying")
+    two = squad.team.worker("staying")
     squad.ended(ident)
     bad, found = squad.judge(ident, *EXPECTED["slow"]), squad.count(ident)
     squad.fire(two)
@@ -977,10 +971,10 @@ def test_stopping_worker_finishes_its_round(squad: Squad) -> None:
 def test_cut_connection_loses_no_work(squad: Squad) -> None:
     short, long = planned(squad, "slow", 2)
     with line(squad.server.port) as cable:
-        address = squad.troupe.role("far").replace(str(squad.server.port), str(cable.port))
-        home = {"PLACET_STATE_HOME": str(squad.troupe.folder / "state-far")}
-        where = ("--config", squad.troupe.config, "--remote", str(squad.troupe.remote))
-        one = squad.troupe.start("worker", address, *where, log="far", env=home)
+        address = squad.team.role("far").replace(str(squad.server.port), str(cable.port))
+        home = {"PLACET_STATE_HOME": str(squad.team.folder / "state-far")}
+        where = ("--config", squad.team.config, "--remote", str(squad.team.remote))
+        one = squad.team.start("worker", address, *where, log="far", env=home)
         squad.ready("far")
         squad.approve(short)
         reached(squad, short, "model.called", 2)
@@ -993,7 +987,7 @@ def test_cut_connection_loses_no_work(squad: Squad) -> None:
         squad.approve(long)
         reached(squad, long, "model.called", 2)
         cable.cut()
-        two = squad.troupe.worker("near")
+        two = squad.team.worker("near")
         reached(squad, long, "lease.acquired", 3)
         cable.mend()
         squad.ended(long)
@@ -1006,7 +1000,7 @@ def test_cut_connection_loses_no_work(squad: Squad) -> None:
 @pytest.mark.parametrize("cut_s", [1.0, 2.0 * LEASE_S])
 def test_hosts_cut_connection_loses_no_work(squad: Squad, cut_s: float) -> None:
     ident = planned(squad, "slow", 1)[0]
-    one = squad.troupe.worker(f"alone-{cut_s * 10:.0f}")
+    one = squad.team.worker(f"alone-{cut_s * 10:.0f}")
     squad.approve(ident)
     reached(squad, ident, "model.called", 2)
     squad.line.cut()
@@ -1023,7 +1017,7 @@ def test_hosts_cut_connection_loses_no_work(squad: Squad, cut_s: float) -> None:
 
 @pytest.mark.sweep
 def test_frozen_transaction_does_not_block_others(squad: Squad) -> None:
-    store = PostgresStore(squad.troupe.address)
+    store = PostgresStore(squad.team.address)
     ident = planned(squad, "whole", 1)[0]
     store.begin(durable=True)
     began = time.monotonic()
@@ -1042,7 +1036,7 @@ def test_frozen_transaction_does_not_block_others(squad: Squad) -> None:
 def test_database_outage_longer_than_lease_loses_nothing(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
-    one = squad.troupe.worker("patient")
+    one = squad.team.worker("patient")
     reached(squad, ident, "model.called", 2)
     squad.server.stop("kill")
     time.sleep(2 * LEASE_S)
@@ -1057,7 +1051,7 @@ def test_database_outage_longer_than_lease_loses_nothing(squad: Squad) -> None:
 def test_worker_stops_during_database_outage(squad: Squad) -> None:
     ident = planned(squad, "slow", 1)[0]
     squad.approve(ident)
-    one = squad.troupe.worker("told")
+    one = squad.team.worker("told")
     reached(squad, ident, "model.called", 2)
     squad.server.stop("kill")
     try:
@@ -1066,7 +1060,7 @@ def test_worker_stops_during_database_outage(squad: Squad) -> None:
         assert one.wait(20) == 0
     finally:
         squad.server.start()
-    two = squad.troupe.worker("next")
+    two = squad.team.worker("next")
     squad.ended(ident)
     bad = squad.judge(ident, *EXPECTED["slow"])
     squad.fire(two)
@@ -1082,7 +1076,7 @@ def test_random_kills_lose_no_mission(squad: Squad, seed: int) -> None:
     chance, count = random.Random(seed), int(os.environ.get("MISSIONS", "12"))
     names = [f"storm-{seed}-{n}" for n in range(4)]
     idents = planned(squad, "whole", count)
-    living = {name: squad.troupe.worker(name) for name in names}
+    living = {name: squad.team.worker(name) for name in names}
     for name in names:
         squad.ready(name)
     done: Counter[str] = Counter()
@@ -1117,7 +1111,7 @@ def test_random_kills_lose_no_mission(squad: Squad, seed: int) -> None:
             squad.server.start()
         if what in ("kill", "end"):
             living[name].wait(60)
-            living[name] = squad.troupe.worker(name)
+            living[name] = squad.team.worker(name)
     bad = [
         f"{ident}: {what}" for ident in idents for what in squad.judge(ident, *EXPECTED["whole"])
     ]
@@ -1154,19 +1148,19 @@ def test_no_call_that_was_answered_is_made_again(
             '[model]\nprovider = "anthropic"\nname = "test"\nmax_tokens = 1000\n'
             f'[portals.code]\npath = "{repo}"\n'
         )
-        with line(server.port) as cable, team(tmp_path, server, LEASE_S, vault) as troupe:
-            squad = Squad(troupe, repo, server, cable)
+        with line(server.port) as cable, running_team(tmp_path, server, LEASE_S, vault) as team:
+            squad = Squad(team, repo, server, cable)
             squad.host()
             ident = planned(squad, "whole", 1)[0]
             squad.approve(ident)
             for name, replies in (("one", 2), ("two", 2)):
-                worker = troupe.worker(name)
+                worker = team.worker(name)
                 reached(squad, ident, "model.called", 1 + replies)
                 reached(squad, ident, "lease.acquired", {"one": 2, "two": 3}[name])
                 time.sleep(1.5)  # in the command
                 worker.kill()
                 worker.wait()
-            last = troupe.worker("three")
+            last = team.worker("three")
             squad.ended(ident)
             bad = squad.judge(ident, 3, 1, {"hello.txt": "one\nmore"})
             squad.fire(last)

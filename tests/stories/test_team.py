@@ -15,21 +15,21 @@ from placet.cli.main import main
 from placet.host.config import Config
 from placet_team.work_item import Wait, packed_config, packed_result, result_of
 from placet_team.worker_setup import WorkerSettings, with_own
-from teamkit import Troupe, team
+from teamkit import TestTeam, running_team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 
 @pytest.fixture
-def hello(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+def hello(tmp_path: Path, server: pgkit.Server) -> Iterator[TestTeam]:
     vault = make_vault(tmp_path)
     vault.plays(PLAN, *DONE)
-    with team(tmp_path, server, vault=vault) as found:
+    with running_team(tmp_path, server, vault=vault) as found:
         yield found
 
 
-def test_worker_plans_and_runs_assigned_work(hello: Troupe) -> None:
+def test_worker_plans_and_runs_assigned_work(hello: TestTeam) -> None:
     vault = hello.vault
     hello.host()
     until(lambda: "done by workers" in hello.log("host"))
@@ -56,7 +56,7 @@ main()
 """
 
 
-def test_worker_uses_database_clock(hello: Troupe) -> None:
+def test_worker_uses_database_clock(hello: TestTeam) -> None:
     hello.host()
     hello.worker("ann", program=("-c", AHEAD))
     hello.vault.drop("# Say hello\n")
@@ -79,7 +79,7 @@ def test_returned_repository_receives_workers_branch(tmp_path: Path, server: pgk
     code = portal_of(vault, tmp_path)
     slow = [{"calls": DONE[0]["calls"][:2]}, {"delay_s": 2.0, "calls": DONE[0]["calls"][2:]}]
     vault.plays(PLAN, *slow)
-    with team(tmp_path, server, 10, vault) as found:
+    with running_team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann")
         vault.drop("---\nportal: code\n---\n# Say hello\n")
@@ -103,7 +103,7 @@ def test_plan_runs_on_commit_of_deleted_branch(tmp_path: Path, server: pgkit.Ser
     code = portal_of(vault, tmp_path)
     git(code, "checkout", "-q", "-b", "topic")
     vault.plays(PLAN, *DONE)
-    with team(tmp_path, server, 10, vault) as found:
+    with running_team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann")
         for name in ("one", "two"):
@@ -119,7 +119,7 @@ def test_plan_runs_on_commit_of_deleted_branch(tmp_path: Path, server: pgkit.Ser
         assert len(found.rows("execution.completed")) == 2, found.logs()
 
 
-def test_work_waits_for_worker_with_plans_model(hello: Troupe) -> None:
+def test_work_waits_for_worker_with_plans_model(hello: TestTeam) -> None:
     hello.host()
     stranger = hello.start("worker", hello.role("bob"), log="bob")
     hello.vault.drop("# Say hello\n")
@@ -198,7 +198,7 @@ def test_worker_bug_loses_no_commit_or_checkpoint(tmp_path: Path, server: pgkit.
         {"calls": [("give_up", {"reason": "No."})]},
     ]
     vault.plays(PLAN, *said)
-    with team(tmp_path, server, 10, vault) as found:
+    with running_team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann", program=("-c", MISTAKEN))
         vault.drop("---\nportal: code\n---\n# Say hello\n")
@@ -219,7 +219,7 @@ def test_worker_works_from_commit_off_any_checkout(tmp_path: Path, server: pgkit
     git(code, "commit", "-q", "--allow-empty", "-m", "More")
     git(code, "checkout", "-q", "--detach", tip)
     vault.plays(PLAN, *DONE)
-    with team(tmp_path, server, 10, vault) as found:
+    with running_team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann")
         vault.drop("---\nportal: code\n---\n# Say hello\n")

@@ -30,7 +30,7 @@ from placet_team.team_tables import PutRefs
 from placet_team.work_item import Source
 from placet_team.worker_setup import WorkerSettings
 from remotekit import git_server
-from teamkit import Troupe, team
+from teamkit import TestTeam, running_team
 from vaultkit import make_vault, until
 
 needs_server = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -343,16 +343,16 @@ def test_checkpoint_is_not_recorded_when_push_fails(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def work(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+def work(tmp_path: Path, server: pgkit.Server) -> Iterator[TestTeam]:
     vault = make_vault(tmp_path)
     code = make_repo(tmp_path / "code", {"step.py": STEP.format("hello.txt")})
     vault.click("portal", "add", "code", str(code))
     vault.script(plan(agent("One")), ("execute", SLOW))
-    with team(tmp_path, server, 10, vault) as found:
+    with running_team(tmp_path, server, 10, vault) as found:
         yield found
 
 
-def ended(found: Troupe) -> None:
+def ended(found: TestTeam) -> None:
     """Fail unless the mission came to what it comes to when nobody disturbs it."""
     assert found.hello_of_branch() == "one\nmore\nmore"
     called = [row for row in found.rows("model.called") if '"execute"' in str(row[2])]
@@ -362,7 +362,7 @@ def ended(found: Troupe) -> None:
 
 @needs_server
 def test_commits_travel_over_authenticated_http_without_leaking_password(
-    work: Troupe, tmp_path: Path
+    work: TestTeam, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     env = settle_home(home)
@@ -391,7 +391,7 @@ main()
 
 @needs_server
 @pytest.mark.parametrize("stays_away", [False, True])
-def test_mission_resumes_when_remote_returns(work: Troupe, stays_away: bool) -> None:
+def test_mission_resumes_when_remote_returns(work: TestTeam, stays_away: bool) -> None:
     """A worker tries for a while. Then it returns the mission, which waits in the daemon."""
     work.host()
     for name in ("ann", "bob") if stays_away else ("ann",):
@@ -408,7 +408,7 @@ def test_mission_resumes_when_remote_returns(work: Troupe, stays_away: bool) -> 
 
 
 @needs_server
-def test_refused_pushes_do_not_count_as_crashes(work: Troupe) -> None:
+def test_refused_pushes_do_not_count_as_crashes(work: TestTeam) -> None:
     hook = work.remote / "hooks" / "update"
     before = hook.read_text()
     work.host()
@@ -424,7 +424,7 @@ def test_refused_pushes_do_not_count_as_crashes(work: Troupe) -> None:
 
 
 @needs_server
-def test_mission_waits_for_commits_missing_from_remote(work: Troupe) -> None:
+def test_mission_waits_for_commits_missing_from_remote(work: TestTeam) -> None:
     work.host()
     one = work.worker("ann")
     work.approve_hello()
@@ -441,7 +441,7 @@ def test_mission_waits_for_commits_missing_from_remote(work: Troupe) -> None:
 
 
 @needs_server
-def test_mission_waiting_for_remote_can_be_stopped(work: Troupe) -> None:
+def test_mission_waiting_for_remote_can_be_stopped(work: TestTeam) -> None:
     work.host()
     one = work.worker("ann")
     work.vault.drop("---\nportal: code\n---\n# Say hello\n", "hello-1.md")
@@ -456,7 +456,7 @@ def test_mission_waiting_for_remote_can_be_stopped(work: Troupe) -> None:
 
 
 @needs_server
-def test_doctor_reports_missing_or_unreachable_work_remote(work: Troupe) -> None:
+def test_doctor_reports_missing_or_unreachable_work_remote(work: TestTeam) -> None:
     work.vault.click("config", "set", "team.work_remote", "")
     work.host()
     work.worker("ann")
@@ -477,7 +477,7 @@ def test_doctor_reports_missing_or_unreachable_work_remote(work: Troupe) -> None
 
 
 @needs_server
-def test_work_remote_accepts_only_new_placet_refs(work: Troupe) -> None:
+def test_work_remote_accepts_only_new_placet_refs(work: TestTeam) -> None:
     code = work.folder / "code"
     one = git(code, "rev-parse", "HEAD")
     said = f"refs/placet/base/t/{one}\nrefs/placet/work/t/7/{one}"

@@ -8,7 +8,7 @@ import pytest
 
 import pgkit
 from gitkit import commit_all, git, make_repo
-from teamkit import Troupe, lose, team
+from teamkit import TestTeam, lose, running_team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -23,7 +23,7 @@ def vault_at(folder: Path, **portals: Path) -> TestVault:
     return vault
 
 
-def run_to_completion(found: Troupe, ident: str, portal: str) -> None:
+def run_to_completion(found: TestTeam, ident: str, portal: str) -> None:
     """Let a request be planned and carried out."""
     done = len(found.rows("execution.completed"))
     found.vault.drop(f'---\nportal: "{portal}"\n---\n# Say hello\n', f"{ident}.md")
@@ -35,7 +35,7 @@ def run_to_completion(found: Troupe, ident: str, portal: str) -> None:
     found.until("execution.completed", done + 1)
 
 
-def clones(found: Troupe) -> list[Path]:
+def clones(found: TestTeam) -> list[Path]:
     return sorted(found.folder.glob("state-ann/workers/ann/clones/**/HEAD"))
 
 
@@ -45,7 +45,7 @@ def test_each_portal_name_gets_its_own_clone(tmp_path: Path, server: pgkit.Serve
     settings = vault.root / "System" / "placet.toml"
     odd = f'[portals."../../../up"]\npath = "{code}"\n[portals.Vault]\npath = "{code}"\n'
     vault.configure(settings.read_text() + odd)
-    with team(tmp_path, server, 10, vault) as found:
+    with running_team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann")
         for ident, portal in (("a", "vault"), ("b", ""), ("c", "../../../up"), ("d", "Vault")):
@@ -60,7 +60,7 @@ def test_worker_reuses_state_folder_across_databases(tmp_path: Path, server: pgk
     for name in ("one", "two"):
         folder = tmp_path / name
         vault = vault_at(folder, code=make_repo(folder / "code", {f"{name}.txt": name}))
-        with team(folder, server, 10, vault) as found:
+        with running_team(folder, server, 10, vault) as found:
             found.host()
             words = ("worker", found.role("ann"), "--remote", str(found.remote))
             words += ("--config", found.config)
@@ -75,7 +75,7 @@ def test_clone_recovers_from_repository_changes_and_damage(
     commit_all(far, "More")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{far}", "code")
     git(code, "config", "core.autocrlf", "input")
-    with team(tmp_path, server, 10, vault_at(tmp_path, code=code)) as found:
+    with running_team(tmp_path, server, 10, vault_at(tmp_path, code=code)) as found:
         found.host()
         found.worker("ann")
         found.vault.drop("---\nportal: code\n---\n# Say hello\n", "shallow.md")

@@ -15,7 +15,7 @@ from tests.search.test_team_faults import EXPECTED, LEASE_S, SLOW, STEP, Squad, 
 import pgkit
 from gitkit import make_repo
 from linekit import line
-from teamkit import team
+from teamkit import running_team
 from vaultkit import make_vault
 
 pytestmark = [
@@ -71,10 +71,10 @@ def test_team_completes_missions_after_standby_takeover(tmp_path: Path) -> None:
         standby = standby_of(server, Path(folder))
         pair = Pair(server.folder, server.port, process=server.process, other=standby)
         try:
-            with team(tmp_path, pair, LEASE_S, vault) as troupe:
-                squad = Squad(troupe, repo, pair, unused)
+            with running_team(tmp_path, pair, LEASE_S, vault) as team:
+                squad = Squad(team, repo, pair, unused)
                 squad.host()
-                workers = [troupe.worker(f"w{n}") for n in range(2)]
+                workers = [team.worker(f"w{n}") for n in range(2)]
                 idents = [squad.ask("slow") for _ in range(3)]
                 squad.planned(*idents)
                 squad.approve(*idents)

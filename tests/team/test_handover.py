@@ -13,7 +13,7 @@ from tests.search.test_team_faults import FINISH, RUN, STEP, agent, plan, step, 
 import pgkit
 from gitkit import commit_all, git, make_repo
 from gitkit import write as write_files
-from teamkit import Troupe, lose, team
+from teamkit import TestTeam, lose, running_team
 from vaultkit import DONE, PLAN, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -26,16 +26,16 @@ SLOW = [
 
 
 @pytest.fixture
-def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+def team(tmp_path: Path, server: pgkit.Server) -> Iterator[TestTeam]:
     vault = make_vault(tmp_path)
     code = make_repo(tmp_path / "code", {"step.py": STEP.format("hello.txt")})
     vault.click("portal", "add", "code", str(code))
     vault.script(plan(agent("One")), ("execute", SLOW))
-    with team(tmp_path, server, 5, vault) as found:
+    with running_team(tmp_path, server, 5, vault) as found:
         yield found
 
 
-def ended(found: Troupe) -> None:
+def ended(found: TestTeam) -> None:
     """Fail unless the mission came to what it comes to when nobody disturbs it."""
     assert found.hello_of_branch() == "one\nmore\nmore"
     code = found.folder / "code"
@@ -45,58 +45,58 @@ def ended(found: Troupe) -> None:
     assert found.sql("SELECT 1 FROM team_refs") == []
 
 
-def end_the_daemon_after_a_step(troupe: Troupe) -> None:
+def end_the_daemon_after_a_step(team: TestTeam) -> None:
     """Let a worker do a step of a mission, and go on while no daemon runs."""
-    host = troupe.host()
-    troupe.worker("ann")
-    troupe.approve_hello()
-    troupe.until("step.completed")
+    host = team.host()
+    team.worker("ann")
+    team.approve_hello()
+    team.until("step.completed")
     host.terminate()
     host.wait(30)
 
 
 @pytest.mark.parametrize("done", [False, pytest.param(True, marks=pytest.mark.sweep)])
-def test_daemon_finishes_missions_started_by_workers(troupe: Troupe, done: bool) -> None:
-    end_the_daemon_after_a_step(troupe)
+def test_daemon_finishes_missions_started_by_workers(team: TestTeam, done: bool) -> None:
+    end_the_daemon_after_a_step(team)
     if done:
-        until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
-    troupe.vault.click("config", "set", "team.workers", "false")
-    troupe.vault.click("config", "set", "team.database", "")
-    refused = troupe.vault.click("journal", "move", check=False)
+        until(lambda: team.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
+    team.vault.click("config", "set", "team.workers", "false")
+    team.vault.click("config", "set", "team.database", "")
+    refused = team.vault.click("journal", "move", check=False)
     assert "Only the database has the commits of 1 unfinished mission." in refused.stderr
-    troupe.vault.click("config", "set", "team.database", troupe.address)
-    troupe.host()
-    ended(troupe)
+    team.vault.click("config", "set", "team.database", team.address)
+    team.host()
+    ended(team)
 
 
 SLEEPS = "import time\nif p.read_text().count('more') > 1: time.sleep(3)\n"
 
 
-def test_daemon_waits_for_live_worker_on_same_machine(troupe: Troupe) -> None:
-    code = troupe.folder / "code"
+def test_daemon_waits_for_live_worker_on_same_machine(team: TestTeam) -> None:
+    code = team.folder / "code"
     (code / "step.py").write_text(STEP.format("hello.txt") + SLEEPS)
     commit_all(code, "Take a while")
-    end_the_daemon_after_a_step(troupe)
-    troupe.vault.click("config", "set", "team.workers", "false")
-    troupe.until("model.called", 3)  # the command begins, and takes its time
-    troupe.host()
-    ended(troupe)
-    assert "now belongs to another worker" not in troupe.log("ann")
+    end_the_daemon_after_a_step(team)
+    team.vault.click("config", "set", "team.workers", "false")
+    team.until("model.called", 3)  # the command begins, and takes its time
+    team.host()
+    ended(team)
+    assert "now belongs to another worker" not in team.log("ann")
 
 
-def test_daemon_finishes_its_mission_after_workers_are_enabled(troupe: Troupe) -> None:
-    troupe.vault.click("config", "set", "team.workers", "false")
-    host = troupe.host()
-    troupe.approve_hello()
-    troupe.until("step.completed")
+def test_daemon_finishes_its_mission_after_workers_are_enabled(team: TestTeam) -> None:
+    team.vault.click("config", "set", "team.workers", "false")
+    host = team.host()
+    team.approve_hello()
+    team.until("step.completed")
     host.terminate()
     host.wait(30)
-    troupe.vault.click("config", "set", "team.workers", "true")
-    troupe.host()
-    troupe.worker("ann")
-    ended(troupe)
-    assert "runs hello" not in troupe.log("ann")
-    assert not [row for row in troupe.rows("lease.acquired") if "worker" in str(row[2])]
+    team.vault.click("config", "set", "team.workers", "true")
+    team.host()
+    team.worker("ann")
+    ended(team)
+    assert "runs hello" not in team.log("ann")
+    assert not [row for row in team.rows("lease.acquired") if "worker" in str(row[2])]
 
 
 FORGED = {
@@ -106,7 +106,7 @@ FORGED = {
 }
 
 
-def forge(found: Troupe, what: str) -> str:
+def forge(found: TestTeam, what: str) -> str:
     """Put a commit of somebody's on top of what a worker recorded; return the commit."""
     ((trace, text),) = found.sql("SELECT trace_id, refs FROM team_refs")
     refs = json.loads(text)
@@ -139,46 +139,46 @@ def forge(found: Troupe, what: str) -> str:
 )
 @pytest.mark.parametrize("workers", ["true", pytest.param("false", marks=pytest.mark.sweep)])
 def test_forged_commit_fails_mission_and_creates_no_branch(
-    troupe: Troupe, what: str, workers: str
+    team: TestTeam, what: str, workers: str
 ) -> None:
-    end_the_daemon_after_a_step(troupe)
-    until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
-    forged = forge(troupe, what)
-    troupe.vault.click("config", "set", "team.workers", workers)
-    troupe.host()
-    troupe.until("report.written")
-    assert FORGED[what][1] in str(troupe.rows("execution.failed")), troupe.logs()
-    assert not troupe.rows("execution.completed")
-    code = troupe.folder / "code"
+    end_the_daemon_after_a_step(team)
+    until(lambda: team.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
+    forged = forge(team, what)
+    team.vault.click("config", "set", "team.workers", workers)
+    team.host()
+    team.until("report.written")
+    assert FORGED[what][1] in str(team.rows("execution.failed")), team.logs()
+    assert not team.rows("execution.completed")
+    code = team.folder / "code"
     assert git(code, "for-each-ref", "refs/heads/feat*") == ""
     assert forged in git(code, "for-each-ref", "refs/placet/failed")
 
 
-def test_forged_record_cannot_delete_foreign_folder(troupe: Troupe) -> None:
-    theirs = troupe.folder / "thesis"
+def test_forged_record_cannot_delete_foreign_folder(team: TestTeam) -> None:
+    theirs = team.folder / "thesis"
     write_files(theirs, {"text.md": "years of work\n"})
-    end_the_daemon_after_a_step(troupe)
-    ((place,),) = troupe.sql("SELECT convert_from(body, 'utf-8') FROM records WHERE key = 'place'")
+    end_the_daemon_after_a_step(team)
+    ((place,),) = team.sql("SELECT convert_from(body, 'utf-8') FROM records WHERE key = 'place'")
     forged = json.dumps({**json.loads(place), "name": str(theirs)})
-    troupe.change(
+    team.change(
         f"UPDATE records SET body = convert_to('{forged}', 'utf-8'), size = {len(forged)}, "
         f"sha256 = '{sha256(forged.encode()).hexdigest()}' WHERE key = 'place'"
     )
-    troupe.vault.click("config", "set", "team.workers", "false")
-    troupe.host()
-    until(lambda: "the record's entry `place` cannot be read" in troupe.log("host"), "", 60)
+    team.vault.click("config", "set", "team.workers", "false")
+    team.host()
+    until(lambda: "the record's entry `place` cannot be read" in team.log("host"), "", 60)
     assert (theirs / "text.md").exists()
 
 
 @pytest.mark.parametrize("what", ["clone", pytest.param("base", marks=pytest.mark.sweep)])
-def test_commits_survive_deletion_of_clone_or_base(troupe: Troupe, what: str) -> None:
-    troupe.host()
-    troupe.worker("ann")
-    troupe.approve_hello()
-    troupe.until("step.completed")
-    code = troupe.folder / "code"
+def test_commits_survive_deletion_of_clone_or_base(team: TestTeam, what: str) -> None:
+    team.host()
+    team.worker("ann")
+    team.approve_hello()
+    team.until("step.completed")
+    code = team.folder / "code"
     if what == "clone":
-        (clone,) = troupe.folder.glob("state-ann/workers/ann/clones/*.git")
+        (clone,) = team.folder.glob("state-ann/workers/ann/clones/*.git")
         lose(clone)
     else:
         git(code, "checkout", "-q", "--orphan", "other")
@@ -186,7 +186,7 @@ def test_commits_survive_deletion_of_clone_or_base(troupe: Troupe, what: str) ->
         git(code, "branch", "-q", "-D", "main")
         git(code, "reflog", "expire", "--expire=now", "--all")
         git(code, "gc", "-q", "--prune=now")
-    troupe.until("report.written")
+    team.until("report.written")
     refs = git(code, "for-each-ref", "--format=%(refname)").split()
     (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
     assert git(code, "show", f"{branch}:hello.txt").startswith("one\nmore")
@@ -194,23 +194,23 @@ def test_commits_survive_deletion_of_clone_or_base(troupe: Troupe, what: str) ->
 
 
 @pytest.mark.sweep
-def test_worker_waits_while_journal_is_moved(troupe: Troupe) -> None:
-    host = troupe.host()
-    troupe.worker("ann")
-    until(lambda: "takes work" in troupe.log("ann"), troupe.logs(), 60)
+def test_worker_waits_while_journal_is_moved(team: TestTeam) -> None:
+    host = team.host()
+    team.worker("ann")
+    until(lambda: "takes work" in team.log("ann"), team.logs(), 60)
     host.terminate()
     host.wait(30)
-    for workers, address in (("false", ""), ("true", troupe.address)):
-        troupe.vault.click("config", "set", "team.workers", "false")
-        troupe.vault.click("config", "set", "team.database", address)
-        troupe.vault.click("journal", "move")
-        troupe.vault.click("config", "set", "team.workers", workers)
-    troupe.host()
-    until(lambda: "has no worker named ann" in troupe.log("ann"), troupe.logs(), 60)
-    troupe.roles.clear()
-    troupe.worker("ann")
-    troupe.approve_hello()
-    assert "Traceback" not in troupe.logs()
+    for workers, address in (("false", ""), ("true", team.address)):
+        team.vault.click("config", "set", "team.workers", "false")
+        team.vault.click("config", "set", "team.database", address)
+        team.vault.click("journal", "move")
+        team.vault.click("config", "set", "team.workers", workers)
+    team.host()
+    until(lambda: "has no worker named ann" in team.log("ann"), team.logs(), 60)
+    team.roles.clear()
+    team.worker("ann")
+    team.approve_hello()
+    assert "Traceback" not in team.logs()
 
 
 EVIL = """
@@ -246,7 +246,7 @@ def test_worker_cannot_move_refs_outside_its_mission(
     vault.click("portal", "add", "code", str(code))
     vault.plays(PLAN, *DONE)
     before = git(code, "for-each-ref")
-    with team(tmp_path, server, 10, vault) as found:
+    with running_team(tmp_path, server, 10, vault) as found:
         found.host()
         found.worker("ann", program=("-c", f"NAME = {name!r}\n{EVIL}"))
         found.approve_hello()

@@ -14,7 +14,7 @@ import pgkit
 from gitkit import commit_all, make_repo
 from linekit import line
 from netkit import Net, net
-from teamkit import team
+from teamkit import running_team
 from vaultkit import make_vault, until
 
 pytestmark = [
@@ -36,18 +36,18 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Squad, Net]
         net("host", "one", "two", "db", "remote") as machines,
         pgkit.server(machines.address("db"), machines.at("db")) as server,
         line(server.port) as unused,
-        team(folder, server, LEASE_S, vault) as troupe,
+        running_team(folder, server, LEASE_S, vault) as team,
     ):
-        troupe.before = {name: machines.at(name) for name in machines.names}
+        team.before = {name: machines.at(name) for name in machines.names}
         kit = Path(__file__).parents[1] / "kit/remotekit.py"
         served = f"http://{machines.address('remote')}:8080/work.git"
         words = (str(folder), machines.address("remote"), "8080")
-        troupe.start(*words, log="remote", program=(str(kit),))
+        team.start(*words, log="remote", program=(str(kit),))
         vault.click("config", "set", "team.work_remote", served)
-        squad = Squad(troupe, repo, server, unused)
+        squad = Squad(team, repo, server, unused)
         squad.host()
         for name in ("one", "two"):
-            troupe.worker(name, "--remote", served)
+            team.worker(name, "--remote", served)
         squad.ready("one", "two")
         yield squad, machines
 
@@ -59,8 +59,8 @@ def beats(squad: Squad, name: str) -> Callable[[], object]:
         if name != "host"
         else "SELECT expires_s FROM leases WHERE trace_id = 'vault'"
     )
-    before = squad.troupe.sql(asked)
-    return lambda: squad.troupe.sql(asked) != before
+    before = squad.team.sql(asked)
+    return lambda: squad.team.sql(asked) != before
 
 
 LINES = [(one, to) for one in ("one", "two", "host") for to in ("db", "remote")]

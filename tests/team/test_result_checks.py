@@ -10,7 +10,7 @@ import pytest
 import pgkit
 from gitkit import git, make_repo
 from gitkit import write as write_files
-from teamkit import Troupe, team
+from teamkit import TestTeam, running_team
 from vaultkit import DONE, PLAN, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -61,24 +61,24 @@ Record.settle = forge"""
 
 
 @pytest.fixture
-def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+def team(tmp_path: Path, server: pgkit.Server) -> Iterator[TestTeam]:
     vault = make_vault(tmp_path)
     code = make_repo(tmp_path / "code")
     write_files(code, {"draft.txt": "not committed\n"})
     vault.click("portal", "add", "code", str(code))
     vault.plays(PLAN, *DONE)
-    with team(tmp_path, server, 10, vault) as found:
+    with running_team(tmp_path, server, 10, vault) as found:
         found.host()
         yield found
 
 
-def forged(found: Troupe, how: str) -> None:
+def forged(found: TestTeam, how: str) -> None:
     """Ask for a plan of a worker that gives back what `how` makes of each result."""
     found.worker("ann", program=("-c", EVIL.format(how)))
     found.vault.drop("---\nportal: code\n---\n# Say hello\n")
 
 
-def ended(found: Troupe) -> str:
+def ended(found: TestTeam) -> str:
     """Return the report of a mission of that worker."""
     until(found.vault.plan().exists, found.logs(), 60)
     found.vault.approve()
@@ -87,31 +87,31 @@ def ended(found: Troupe) -> str:
     return report.read_text()
 
 
-def test_plan_from_worker_cannot_approve_itself(troupe: Troupe) -> None:
-    forged(troupe, APPROVE)
-    until(troupe.vault.plan().exists, troupe.logs(), 60)
-    text = troupe.vault.plan().read_text()
+def test_plan_from_worker_cannot_approve_itself(team: TestTeam) -> None:
+    forged(team, APPROVE)
+    until(team.vault.plan().exists, team.logs(), 60)
+    text = team.vault.plan().read_text()
     assert 'decision: ""' in text
     assert "revision: 1\n" in text
     assert "1 uncommitted file" in text, "of the person's checkout"
-    ((*_, facts),) = troupe.rows("plan.created")
+    ((*_, facts),) = team.rows("plan.created")
     assert "another plan" not in facts
-    troupe.vault.click("status")
-    assert not troupe.rows("plan.approved")
+    team.vault.click("status")
+    assert not team.rows("plan.approved")
 
 
-def test_unreadable_plan_from_worker_fails_planning(troupe: Troupe) -> None:
-    forged(troupe, OF_PLAN + "    return given")
-    troupe.until("plan.failed")
-    ((*_, facts),) = troupe.rows("plan.failed")
+def test_unreadable_plan_from_worker_fails_planning(team: TestTeam) -> None:
+    forged(team, OF_PLAN + "    return given")
+    team.until("plan.failed")
+    ((*_, facts),) = team.rows("plan.failed")
     assert "a worker gave back a plan that cannot be read" in facts
 
 
 @pytest.mark.parametrize("how", [BASE, SPENT], ids=["base", "spent"])
-def test_report_shows_git_facts_despite_forged_result(troupe: Troupe, how: str) -> None:
-    forged(troupe, how)
-    report = ended(troupe)
-    code = troupe.folder / "code"
+def test_report_shows_git_facts_despite_forged_result(team: TestTeam, how: str) -> None:
+    forged(team, how)
+    report = ended(team)
+    code = team.folder / "code"
     base = git(code, "rev-parse", "main")
     tip = git(code, "for-each-ref", "--format=%(objectname)", "refs/heads/feat")
     assert f"from `{base[:12]}` to `{tip[:12]}`" in report
@@ -121,29 +121,29 @@ def test_report_shows_git_facts_despite_forged_result(troupe: Troupe, how: str) 
     assert "after 1 iteration\n" in report
 
 
-def test_worker_cannot_claim_plan_drift(troupe: Troupe) -> None:
-    forged(troupe, DRIFT)
-    ended(troupe)
-    until(troupe.vault.plan().exists, troupe.logs(), 60)  # it moves after the report is written
-    assert not troupe.rows("plan.drifted")
-    assert "A file was changed" not in troupe.vault.plan().read_text()
+def test_worker_cannot_claim_plan_drift(team: TestTeam) -> None:
+    forged(team, DRIFT)
+    ended(team)
+    until(team.vault.plan().exists, team.logs(), 60)  # it moves after the report is written
+    assert not team.rows("plan.drifted")
+    assert "A file was changed" not in team.vault.plan().read_text()
 
 
-def test_forged_end_record_deletes_no_branch(troupe: Troupe) -> None:
-    code = troupe.folder / "code"
+def test_forged_end_record_deletes_no_branch(team: TestTeam) -> None:
+    code = team.folder / "code"
     git(code, "branch", "other")
-    forged(troupe, OTHERS.replace("TIP", repr(git(code, "rev-parse", "other"))))
-    until(troupe.vault.plan().exists, troupe.logs(), 60)
-    troupe.vault.approve()
-    until(lambda: "no room" in troupe.log("host"), troupe.logs(), 60)
-    for process in troupe.processes:
+    forged(team, OTHERS.replace("TIP", repr(git(code, "rev-parse", "other"))))
+    until(team.vault.plan().exists, team.logs(), 60)
+    team.vault.approve()
+    until(lambda: "no room" in team.log("host"), team.logs(), 60)
+    for process in team.processes:
         process.terminate()
         process.wait(30)
-    troupe.vault.click("config", "set", "team.workers", "false")
-    troupe.host()
-    troupe.until("report.written")
+    team.vault.click("config", "set", "team.workers", "false")
+    team.host()
+    team.until("report.written")
     refs = git(code, "for-each-ref", "--format=%(refname)", "refs/heads").split()
     assert "refs/heads/other" in refs
     (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
-    (report,) = troupe.vault.root.glob("Knowledge/Reports/*.md")
+    (report,) = team.vault.root.glob("Knowledge/Reports/*.md")
     assert f"Branch `{branch.removeprefix('refs/heads/')}`" in report.read_text()

@@ -52,7 +52,7 @@ from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_status import status_text, workers_text
 from placet_team.worker_status import team as look
-from teamkit import LEASE_S, Troupe, Workers, journal_in, owner_json, team, team_database
+from teamkit import LEASE_S, TestTeam, Workers, journal_in, owner_json, running_team, team_database
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -262,7 +262,7 @@ def test_worker_with_revoked_rights_exits_with_error(
 
 def test_daemon_and_worker_start_during_database_outage(tmp_path: Path) -> None:
     waits, tries = "waits until it can be reached", "placet keeps trying"
-    with pgkit.server() as own, team(tmp_path, own) as found:
+    with pgkit.server() as own, running_team(tmp_path, own) as found:
         found.role("ann"), found.role("bob")
         own.stop()
         began = [found.host(), found.worker("ann")]
@@ -315,9 +315,9 @@ OWNER = OWNER_JSON.dump_json(Owner("far", "boot", 7, "1")).decode()
 
 
 @pytest.fixture
-def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
+def team(tmp_path: Path, server: pgkit.Server) -> Iterator[TestTeam]:
     """A vault whose journal is in a database that is as a daemon leaves it; none runs."""
-    with team(tmp_path, server, lease_s=600) as found:
+    with running_team(tmp_path, server, lease_s=600) as found:
         create_tables(found.address)
         make_queue(found.address)
         state = found.vault.site.state
@@ -327,51 +327,51 @@ def troupe(tmp_path: Path, server: pgkit.Server) -> Iterator[Troupe]:
 
 
 @pytest.fixture
-def rows(troupe: Troupe) -> Iterator[Journal]:
+def rows(team: TestTeam) -> Iterator[Journal]:
     """A journal by which a test does what the team's other machines do."""
-    with journal_in(troupe.folder / "writer", troupe.address) as found:
+    with journal_in(team.folder / "writer", team.address) as found:
         yield found
 
 
 @pytest.fixture
-def team_workers(troupe: Troupe) -> Workers:
-    return Workers(troupe.server, troupe.address)
+def team_workers(team: TestTeam) -> Workers:
+    return Workers(team.server, team.address)
 
 
 def asked(vault: TestVault, *words: str) -> Any:
     return json.loads(vault.click(*words, "--json").stdout)
 
 
-def test_table_owner_cannot_become_worker(troupe: Troupe) -> None:
-    refused = troupe.vault.click("team", "init", "--worker", "placet", check=False)
+def test_table_owner_cannot_become_worker(team: TestTeam) -> None:
+    refused = team.vault.click("team", "init", "--worker", "placet", check=False)
     assert refused.returncode == 2
     assert "The role placet owns the tables or is a superuser" in refused.stderr
     for words in (("Build",), ("a_b",), ("a", "--labels", "x y")):
-        refused = troupe.vault.click("team", "init", "--worker", *words, check=False)
+        refused = team.vault.click("team", "init", "--worker", *words, check=False)
         assert refused.returncode == 2, words
-    assert troupe.sql("SELECT 1 FROM team_workers") == []
+    assert team.sql("SELECT 1 FROM team_workers") == []
 
 
-def test_new_labels_apply_after_worker_restart(troupe: Troupe, team_workers: Workers) -> None:
+def test_new_labels_apply_after_worker_restart(team: TestTeam, team_workers: Workers) -> None:
     team_workers.beat("ann", owner="first")
-    said = troupe.vault.click("team", "init", "--worker", "ann", "--labels", "gpu").stderr
+    said = team.vault.click("team", "init", "--worker", "ann", "--labels", "gpu").stderr
     assert "from its next start" in said
     team_workers.call("ann", "worker_beat", owner_json("first"), 3, "0.1.0", 1, "", [])
-    assert asked(troupe.vault, "team", "workers")[0]["labels"] == ["any"]
+    assert asked(team.vault, "team", "workers")[0]["labels"] == ["any"]
     gone = owner_json("first")
     team_workers.call("ann", "worker_beat", owner_json("next"), 3, "0.1.0", 1, gone, [])
-    assert asked(troupe.vault, "team", "workers")[0]["labels"] == ["gpu"]
+    assert asked(team.vault, "team", "workers")[0]["labels"] == ["gpu"]
 
 
-def test_the_doctor_says_which_extra_is_missing(troupe: Troupe) -> None:
+def test_the_doctor_says_which_extra_is_missing(team: TestTeam) -> None:
     program = (
         "import sys; sys.modules['psycopg'] = None; sys.argv[1:] = ['doctor']; "
         "from placet.cli.main import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=troupe.vault.env,
-        cwd=troupe.vault.root,
+        env=team.vault.env,
+        cwd=team.vault.root,
         capture_output=True,
         text=True,
     )
@@ -380,9 +380,9 @@ def test_the_doctor_says_which_extra_is_missing(troupe: Troupe) -> None:
 
 
 def test_team_workers_lists_each_workers_state(
-    troupe: Troupe, rows: Journal, team_workers: Workers
+    team: TestTeam, rows: Journal, team_workers: Workers
 ) -> None:
-    vault = troupe.vault
+    vault = team.vault
     said = vault.click("team", "workers")
     assert said.stdout == ""
     assert "No worker is running. Let one in: placet team init --worker NAME" in said.stderr
@@ -392,7 +392,7 @@ def test_team_workers_lists_each_workers_state(
     team_workers.beat("cyd", level=1, slots=1)
     team_workers.beat("dan", level=7)
     rows.commit([Drain("cyd", draining=True)])
-    troupe.sql("UPDATE team_members SET beat_s = beat_s - 700 WHERE name = 'dan' RETURNING 1")
+    team.sql("UPDATE team_members SET beat_s = beat_s - 700 WHERE name = 'dan' RETURNING 1")
     lines = vault.click("team", "workers").stdout.splitlines()
     assert lines[0].split() == ["worker", "labels", "slots", "sandbox", "version", "heard", "state"]
     assert len({line.index("any") for line in lines[1:] if " gpu" not in line}) == 1
@@ -409,8 +409,8 @@ def test_team_workers_lists_each_workers_state(
     assert 0 <= found["ann"]["quiet_s"] < 60 < found["dan"]["quiet_s"]
 
 
-def test_worker_drain_can_be_undone(troupe: Troupe, rows: Journal, team_workers: Workers) -> None:
-    vault = troupe.vault
+def test_worker_drain_can_be_undone(team: TestTeam, rows: Journal, team_workers: Workers) -> None:
+    vault = team.vault
     team_workers.beat("ann")
     team_workers.beat("bob")
     assert "ann takes no more work, and then ends" in vault.click("team", "drain", "ann").stderr
@@ -423,7 +423,7 @@ def test_worker_drain_can_be_undone(troupe: Troupe, rows: Journal, team_workers:
     assert "There is no worker named 'anna'." in wrong.stderr
     assert "Did you mean ann?" in wrong.stderr
     assert "placet team workers" in vault.click("team", "drain", "zz", check=False).stderr
-    troupe.sql("UPDATE team_members SET beat_s = beat_s - 700 WHERE name = 'bob' RETURNING 1")
+    team.sql("UPDATE team_members SET beat_s = beat_s - 700 WHERE name = 'bob' RETURNING 1")
     assert "bob gave no sign of life for 11 min" in vault.click("team", "drain", "bob").stderr
     assert draining(rows, "bob")
 
@@ -479,25 +479,25 @@ def test_team_status_explains_missing_daemon_or_workers(
     assert "The daemon has not started since" in done.stderr
 
 
-def named(troupe: Troupe, ident: str) -> tuple[str, int]:
+def named(team: TestTeam, ident: str) -> tuple[str, int]:
     sql = f"SELECT trace_id, generation FROM team_work JOIN cases USING (trace_id) WHERE request_id = '{ident}'"
-    ((trace_id, generation),) = until(lambda: troupe.sql(sql), f"an offer of {ident}", 30)
+    ((trace_id, generation),) = until(lambda: team.sql(sql), f"an offer of {ident}", 30)
     return trace_id, generation
 
 
 def test_status_shows_worker_or_wait_reason(
-    troupe: Troupe, rows: Journal, team_workers: Workers
+    team: TestTeam, rows: Journal, team_workers: Workers
 ) -> None:
-    vault = troupe.vault
-    host = troupe.host()
+    vault = team.vault
+    host = team.host()
     vault.drop("Say hello.\n")
-    troupe.until("request.detected")
+    team.until("request.detected")
     until(lambda: "no worker is running for it" in vault.click("why", "say-hello").stdout, "", 30)
     assert re.search("say-hello +waits for a worker", vault.click("status").stdout)
     assert [one["state"] for one in look(vault.site)["work"]] == ["waiting"]
 
     team_workers.beat("ann", slots=1, owner=OWNER)
-    trace_id, generation = named(troupe, "say-hello")
+    trace_id, generation = named(team, "say-hello")
     (queued,) = look(vault.site)["work"]
     assert (queued["request_id"], queued["state"]) == ("say-hello", "queued")
     assert queued["waits_for"] == "a worker takes it within seconds"
@@ -505,13 +505,13 @@ def test_status_shows_worker_or_wait_reason(
     team_workers.beat("ann", labels="gpu", slots=1, owner="next", gone=OWNER)
     said = vault.click("why", "say-hello").stdout
     assert "It waits for a worker: no worker is running for it." in said
-    assert "(let one in: placet team init --worker NAME)" in troupe.log("host")
+    assert "(let one in: placet team init --worker NAME)" in team.log("host")
     assert "placet team status" in said
 
     team_workers.beat("ann", slots=1, owner=OWNER, gone=owner_json("next"))
     assert team_workers.call("ann", "worker_claim", trace_id, generation, OWNER, 3)
     host.send_signal(signal.SIGCONT)
-    until(lambda: troupe.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "the lease", 30)
+    until(lambda: team.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "the lease", 30)
     (case,) = asked(vault, "status")["cases"]
     assert (case["carrier"]["state"], case["carrier"]["worker"]) == ("at work", "ann")
     by = "worker ann is working on it"
@@ -520,7 +520,7 @@ def test_status_shows_worker_or_wait_reason(
     assert f": {by}." in vault.click("why", "say-hello").stdout
 
     vault.drop("Say goodbye.\n", "Say goodbye.md")
-    goodbye = named(troupe, "say-goodbye")
+    goodbye = named(team, "say-goodbye")
     said = vault.click("why", "say-goodbye").stdout
     assert "It waits for a worker: all slots are in use (ann)." in said
     text = vault.click("team", "status").stdout
@@ -541,7 +541,7 @@ def test_status_shows_worker_or_wait_reason(
     assert states == {"say-hello": "at work", "say-goodbye": "taken"}
     with rows.read() as reader:
         (token,) = [row.token for row in work_rows(reader.connection) if row.token]
-    with closing(WorkerJournal(troupe.role("ann"), Path("journal"), print)) as journal:
+    with closing(WorkerJournal(team.role("ann"), Path("journal"), print)) as journal:
         journal.commit([Guard(trace_id, token), PutResult("left", "")])
     done = "worker ann is done; the daemon reads the result next"
     assert done in vault.click("status").stdout
@@ -549,36 +549,36 @@ def test_status_shows_worker_or_wait_reason(
     assert re.search("say-hello +given back +ann", vault.click("team", "status").stdout)
 
 
-def test_daemon_exits_with_error_when_database_refuses(troupe: Troupe) -> None:
-    host = troupe.host()
-    troupe.vault.drop("Say hello.\n")
-    troupe.until("request.detected")
-    troupe.change("ALTER TABLE team_members RENAME COLUMN beat_s TO heard_s")
+def test_daemon_exits_with_error_when_database_refuses(team: TestTeam) -> None:
+    host = team.host()
+    team.vault.drop("Say hello.\n")
+    team.until("request.detected")
+    team.change("ALTER TABLE team_members RENAME COLUMN beat_s TO heard_s")
     assert host.wait(60) == 1
-    for said in (troupe.log("host"), troupe.vault.click("team", "workers", check=False).stderr):
+    for said in (team.log("host"), team.vault.click("team", "workers", check=False).stderr):
         assert "Traceback" not in said
         assert 'The database of the journal refuses: column "beat_s" does not exist.' in said
 
 
 def test_missing_worker_remark_disappears_when_worker_joins(
-    troupe: Troupe, rows: Journal, team_workers: Workers
+    team: TestTeam, rows: Journal, team_workers: Workers
 ) -> None:
-    vault = troupe.vault
-    troupe.host()
+    vault = team.vault
+    team.host()
     vault.drop("Say hello.\n")
     until(lambda: "no worker is running for it" in vault.click("status").stdout, "the remark", 30)
     team_workers.beat("ann", slots=1, owner=OWNER)
-    named(troupe, "say-hello")
+    named(team, "say-hello")
     until(lambda: "no worker is running" not in vault.click("status").stdout, "no old remark", 30)
     assert re.search("say-hello +waits for a worker", vault.click("status").stdout)
 
 
 def test_team_output_fits_terminal_width(
-    troupe: Troupe, rows: Journal, team_workers: Workers
+    team: TestTeam, rows: Journal, team_workers: Workers
 ) -> None:
     team_workers.beat("a-worker-with-a-rather-long-name", labels="gpu,any,large")
     team_workers.beat("b", version="9")
-    found = look(troupe.vault.site)
+    found = look(team.vault.site)
     with patch("placet.cli.view.on_terminal", return_value=True):
         for width in ("40", "80"):
             with patch.dict(os.environ, {"COLUMNS": width}):
@@ -597,9 +597,9 @@ def checked(vault: TestVault, *whats: str) -> dict[str, tuple[str, str]]:
 
 
 def test_doctor_checks_database_clock_queue_workers_and_rights(
-    troupe: Troupe, rows: Journal, team_workers: Workers
+    team: TestTeam, rows: Journal, team_workers: Workers
 ) -> None:
-    vault = troupe.vault
+    vault = team.vault
     found = checked(vault)
     told = r"user=placet .*: PostgreSQL \d+\.\d+, a round trip takes \d+\.\d ms"
     assert re.fullmatch(told, found["database"][1])
@@ -623,10 +623,10 @@ def test_doctor_checks_database_clock_queue_workers_and_rights(
     )
     assert "note  workers        of another version: bob (9.1.0)\n" in said
     assert found["rights"] == ("good", "workers can write only through placet's functions")
-    troupe.change("GRANT UPDATE ON chain TO bob")
+    team.change("GRANT UPDATE ON chain TO bob")
     assert checked(vault)["rights"][0] == "bad"
     assert "the worker bob may write the table chain" in checked(vault)["rights"][1]
-    troupe.sql("UPDATE team_members SET beat_s = beat_s - 700 RETURNING 1")
+    team.sql("UPDATE team_members SET beat_s = beat_s - 700 RETURNING 1")
     assert checked(vault)["workers"] == ("warn", "0 workers running; the last was heard 11 min ago")
 
 
@@ -657,11 +657,11 @@ def test_doctor_reports_missing_or_newer_database_schema(
     assert "cannot be reached" in found["database"][1]
 
 
-def test_doctor_reports_denied_database_permission(troupe: Troupe, server: pgkit.Server) -> None:
+def test_doctor_reports_denied_database_permission(team: TestTeam, server: pgkit.Server) -> None:
     server.sql("CREATE ROLE nobody_here LOGIN")
-    address = troupe.address.replace("//placet@", "//nobody_here@")
-    troupe.vault.click("config", "set", "team.database", address)
-    found = checked(troupe.vault)
+    address = team.address.replace("//placet@", "//nobody_here@")
+    team.vault.click("config", "set", "team.database", address)
+    found = checked(team.vault)
     assert "cannot be used: permission denied for " in found["database"][1]
 
 
@@ -675,7 +675,7 @@ def test_documented_roles_suffice_and_grant_nothing_more(
     vault = make_vault(tmp_path)
     vault.plays(PLAN, *DONE)
     roles, *watch, lost = sql_blocks("team.md")
-    with team(tmp_path, server, vault=vault) as found:
+    with running_team(tmp_path, server, vault=vault) as found:
         database = found.address.rpartition("/")[2]
         found.host()
         until(lambda: "done by workers" in found.log("host"), "the daemon", 60)

@@ -136,7 +136,7 @@ def journal_at(folder: Path, address: str) -> Iterator[Journal]:
 
 
 @dataclass
-class Squad:
+class SharedTeam:
     """A team whose host lives through several tests; each has requests of its own."""
 
     team: TestTeam
@@ -356,8 +356,8 @@ class Squad:
 
 
 @pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Squad]:
-    folder = tmp_path_factory.mktemp("squad")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedTeam]:
+    folder = tmp_path_factory.mktemp("shared")
     vault = make_vault(folder)
     scripts = {"step.py": STEP.format("hello.txt"), "literal.py": STEP.format("literal.txt")}
     repo = make_repo(folder / "repo", scripts)
@@ -383,13 +383,13 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Squad]:
         line(server.port) as host_line,  # which tests cut; the workers have lines of their own
         running_team(folder, server, LEASE_S, vault, port=host_line.port) as team,
     ):
-        found = Squad(team, repo, server, host_line)
+        found = SharedTeam(team, repo, server, host_line)
         yield found
 
 
 @pytest.fixture
-def squad(lasting: Squad) -> Iterator[Squad]:
-    """Give the squad with its host; none of a test's workers, if it failed, is there for the next."""
+def shared(lasting: SharedTeam) -> Iterator[SharedTeam]:
+    """Give the shared with its host; none of a test's workers, if it failed, is there for the next."""
     if lasting.boss is None or lasting.boss.poll() is not None:
         lasting.host()
     yield lasting
@@ -400,52 +400,54 @@ EXPECTED = {"whole": (5, 3, FILES)}
 AT_ONCE = 6
 
 
-def planned(squad: Squad, kind: str, count: int) -> list[str]:
+def planned(shared: SharedTeam, kind: str, count: int) -> list[str]:
     """Return requests of a kind with a plan that waits."""
-    idents = [squad.ask(kind) for _ in range(count)]
-    planner = squad.failing("planner", -1, "--slots", "4")
-    squad.planned(*idents)
-    squad.fire(planner)
+    idents = [shared.ask(kind) for _ in range(count)]
+    planner = shared.failing("planner", -1, "--slots", "4")
+    shared.planned(*idents)
+    shared.fire(planner)
     return idents
 
 
-def points_of(squad: Squad, kind: str) -> list[str]:
+def points_of(shared: SharedTeam, kind: str) -> list[str]:
     """Return the names of the points of an undisturbed mission, whose result is judged."""
-    (ident,) = planned(squad, kind, 1)
+    (ident,) = planned(shared, kind, 1)
     name = f"calm-{kind}"
-    squad.points(name).unlink(missing_ok=True)
-    calm = squad.failing(name, -1)
-    squad.ready(name)
-    squad.approve(ident)
-    squad.ended(ident)
-    bad = squad.judge(ident, *EXPECTED[kind])
-    squad.fire(calm)
-    assert (bad, squad.left_at(name)) == ([], [])
-    return squad.points(name).read_text().splitlines()
+    shared.points(name).unlink(missing_ok=True)
+    calm = shared.failing(name, -1)
+    shared.ready(name)
+    shared.approve(ident)
+    shared.ended(ident)
+    bad = shared.judge(ident, *EXPECTED[kind])
+    shared.fire(calm)
+    assert (bad, shared.left_at(name)) == ([], [])
+    return shared.points(name).read_text().splitlines()
 
 
-def kill_at(squad: Squad, kind: str, numbers: Sequence[int]) -> list[str]:
+def kill_at(shared: SharedTeam, kind: str, numbers: Sequence[int]) -> list[str]:
     """Let a worker die at each of these points of a mission, and others go on.
 
     Return what went wrong.
     """
-    idents = planned(squad, kind, len(numbers))
+    idents = planned(shared, kind, len(numbers))
     names = [f"{kind}-at-{number}" for number in numbers]
-    doomed = [squad.failing(name, number) for name, number in zip(names, numbers, strict=True)]
-    squad.ready(*names)
-    squad.approve(*idents)
-    squad.dead(*doomed)
-    healthy = [squad.team.worker(f"{kind}-sane-{n}") for n in range(2)]
+    doomed = [shared.failing(name, number) for name, number in zip(names, numbers, strict=True)]
+    shared.ready(*names)
+    shared.approve(*idents)
+    shared.dead(*doomed)
+    healthy = [shared.team.worker(f"{kind}-sane-{n}") for n in range(2)]
     bad: list[str] = []
     for ident in idents:
         try:
-            squad.ended(ident, patience_s=40)
-            bad += [f"{ident}: {what}" for what in squad.judge(ident, *EXPECTED[kind])]
+            shared.ended(ident, patience_s=40)
+            bad += [f"{ident}: {what}" for what in shared.judge(ident, *EXPECTED[kind])]
         except AssertionError as error:
             bad.append(f"{ident}: {error}")
-    squad.fire(*healthy)
+    shared.fire(*healthy)
     bad += [
-        f"left at sane-{n}: {left}" for n in range(2) if (left := squad.left_at(f"{kind}-sane-{n}"))
+        f"left at sane-{n}: {left}"
+        for n in range(2)
+        if (left := shared.left_at(f"{kind}-sane-{n}"))
     ]
     if bad:
         bad.append(f"the points were {numbers}")
@@ -453,65 +455,65 @@ def kill_at(squad: Squad, kind: str, numbers: Sequence[int]) -> list[str]:
 
 
 @pytest.mark.sweep
-def test_killed_everywhere(squad: Squad) -> None:
-    points = points_of(squad, "whole")
+def test_killed_everywhere(shared: SharedTeam) -> None:
+    points = points_of(shared, "whole")
     step = int(os.environ.get("STRIDE", "1"))
     numbers = range(int(os.environ.get("FIRST", "0")), len(points), step)
     bad: list[str] = []
     for at in range(0, len(numbers), AT_ONCE):
         some = numbers[at : at + AT_ONCE]
-        wrong = kill_at(squad, "whole", some)
+        wrong = kill_at(shared, "whole", some)
         bad += wrong
         print(some, [points[n] for n in some], "\n".join(w[:6000] for w in wrong), flush=True)
     print(f"{len(numbers)} of {len(points)} points")
     assert not bad
 
 
-def test_killed_here_and_there(squad: Squad) -> None:
+def test_killed_here_and_there(shared: SharedTeam) -> None:
     """Three points: in a command, at a commit, near the end."""
-    assert kill_at(squad, "whole", (97, 183, 340)) == []
+    assert kill_at(shared, "whole", (97, 183, 340)) == []
 
 
-def host_killed_at(squad: Squad, numbers: Sequence[int]) -> list[str]:
+def host_killed_at(shared: SharedTeam, numbers: Sequence[int]) -> list[str]:
     """Kill the host at these points of a mission's life, one after the other; return what is bad."""
     bad: list[str] = []
     for number in numbers:
-        squad.fire(squad.boss)
-        squad.failing_host(number)
-        one = squad.team.worker(f"loyal-{number}")
-        ident = squad.ask("whole")
+        shared.fire(shared.boss)
+        shared.failing_host(number)
+        one = shared.team.worker(f"loyal-{number}")
+        ident = shared.ask("whole")
         for is_over in (
-            squad.vault.plan(ident).exists,
-            lambda ident=ident: squad.count(ident)["report.written"],
+            shared.vault.plan(ident).exists,
+            lambda ident=ident: shared.count(ident)["report.written"],
         ):
-            until(lambda: is_over() or squad.boss.poll() is not None, ident, 60)  # noqa: B023
-            if squad.boss.poll() is not None:
-                squad.host()
+            until(lambda: is_over() or shared.boss.poll() is not None, ident, 60)  # noqa: B023
+            if shared.boss.poll() is not None:
+                shared.host()
             try:
                 until(is_over, ident, 40)
-                bad += [] if squad.active(ident) else squad.approved(ident)
+                bad += [] if shared.active(ident) else shared.approved(ident)
             except AssertionError as error:
-                bad.append(f"at {number}: {error}\n{squad.told(ident)}")
+                bad.append(f"at {number}: {error}\n{shared.told(ident)}")
                 break
-        bad += [f"at {number}: {what}" for what in squad.judge(ident, *EXPECTED["whole"])]
-        squad.fire(one)
+        bad += [f"at {number}: {what}" for what in shared.judge(ident, *EXPECTED["whole"])]
+        shared.fire(one)
         print(number, bad[-1:], flush=True)
     return bad
 
 
 @pytest.mark.sweep
-def test_killed_host_resumes_work(squad: Squad) -> None:
-    assert host_killed_at(squad, (17, 41)) == []
+def test_killed_host_resumes_work(shared: SharedTeam) -> None:
+    assert host_killed_at(shared, (17, 41)) == []
 
 
 @pytest.mark.sweep
-def test_host_killed_at_every_failpoint_loses_nothing(squad: Squad) -> None:
-    squad.points("host").unlink(missing_ok=True)
-    assert host_killed_at(squad, [100_000]) == []
-    points = len(squad.points("host").read_text().splitlines())
+def test_host_killed_at_every_failpoint_loses_nothing(shared: SharedTeam) -> None:
+    shared.points("host").unlink(missing_ok=True)
+    assert host_killed_at(shared, [100_000]) == []
+    points = len(shared.points("host").read_text().splitlines())
     step = int(os.environ.get("STRIDE", "1"))
     numbers = range(int(os.environ.get("FIRST", "0")), points, step)
-    bad = host_killed_at(squad, numbers)
+    bad = host_killed_at(shared, numbers)
     print(f"{len(numbers)} of {points} points")
     assert bad == []
 
@@ -519,11 +521,11 @@ def test_host_killed_at_every_failpoint_loses_nothing(squad: Squad) -> None:
 # --- workers
 
 
-def reached(squad: Squad, ident: str, row: str, count: int = 1) -> str:
+def reached(shared: SharedTeam, ident: str, row: str, count: int = 1) -> str:
     try:
-        until(lambda: squad.count(ident)[row] >= count, f"{ident}: {count} {row}", 40)
+        until(lambda: shared.count(ident)[row] >= count, f"{ident}: {count} {row}", 40)
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{squad.told(ident)}") from None
+        raise AssertionError(f"{error}\n{shared.told(ident)}") from None
     return ident
 
 
@@ -531,15 +533,15 @@ HELLO = {"hello.txt": "two\nmore\nmore"}
 EXPECTED["slow"] = (3, 1, HELLO)
 
 
-def test_work_without_job_or_holder_is_queued_again(squad: Squad) -> None:
-    ident = planned(squad, "whole", 1)[0]
-    (body,) = squad.team.sql(f"SELECT body FROM cases WHERE request_id = '{ident}'")[0]
+def test_work_without_job_or_holder_is_queued_again(shared: SharedTeam) -> None:
+    ident = planned(shared, "whole", 1)[0]
+    (body,) = shared.team.sql(f"SELECT body FROM cases WHERE request_id = '{ident}'")[0]
     case = CASE_JSON.validate_json(body)
-    address = squad.server.fresh()
-    with journal_at(squad.team.folder / "aside", address) as journal:
+    address = shared.server.fresh()
+    with journal_at(shared.team.folder / "aside", address) as journal:
         cache = TeamCache(journal, address, lambda: None)
         offers = Team(journal, cache, LEASE_S, dict)
-        Workers(squad.server, address).beat("ann", slots=1)
+        Workers(shared.server, address).beat("ann", slots=1)
         cache.look()
         for _ in range(2):
             assert offers.claim(case, lambda: 0, planning=False) is None
@@ -550,133 +552,135 @@ def test_work_without_job_or_holder_is_queued_again(squad: Squad) -> None:
 
 
 @pytest.mark.sweep
-def test_worker_killed_before_claim_loses_no_work(squad: Squad) -> None:
-    (ident,), (busy,) = planned(squad, "whole", 1), planned(squad, "slow", 1)
-    sane = squad.team.worker("sane")
-    squad.approve(busy)
-    reached(squad, busy, "model.called", 2)
-    doomed = squad.failing("doomed", 0)
-    squad.ready("doomed")
-    squad.approve(ident)
-    squad.dead(doomed)
-    squad.ended(busy, ident)
-    bad = squad.judge(ident, *EXPECTED["whole"])
-    squad.fire(sane)
+def test_worker_killed_before_claim_loses_no_work(shared: SharedTeam) -> None:
+    (ident,), (busy,) = planned(shared, "whole", 1), planned(shared, "slow", 1)
+    sane = shared.team.worker("sane")
+    shared.approve(busy)
+    reached(shared, busy, "model.called", 2)
+    doomed = shared.failing("doomed", 0)
+    shared.ready("doomed")
+    shared.approve(ident)
+    shared.dead(doomed)
+    shared.ended(busy, ident)
+    bad = shared.judge(ident, *EXPECTED["whole"])
+    shared.fire(sane)
     assert bad == []
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("done", [False, True])
-def test_released_work_is_taken_after_both_restart(squad: Squad, done: bool) -> None:
-    ident = planned(squad, "slow", 1)[0]
-    squad.approve(ident)
-    one = squad.team.worker(f"one-{int(done)}")
-    reached(squad, ident, "model.called", 2)
-    squad.boss.kill()
-    squad.boss.wait()
+def test_released_work_is_taken_after_both_restart(shared: SharedTeam, done: bool) -> None:
+    ident = planned(shared, "slow", 1)[0]
+    shared.approve(ident)
+    one = shared.team.worker(f"one-{int(done)}")
+    reached(shared, ident, "model.called", 2)
+    shared.boss.kill()
+    shared.boss.wait()
     if done:
-        until(lambda: squad.team.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "", 30)
-    squad.fire(one)
-    squad.host()
-    two = squad.team.worker(f"two-{int(done)}")
-    squad.ended(ident)
-    bad = squad.judge(ident, *EXPECTED["slow"])
-    squad.fire(two)
+        until(lambda: shared.team.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "", 30)
+    shared.fire(one)
+    shared.host()
+    two = shared.team.worker(f"two-{int(done)}")
+    shared.ended(ident)
+    bad = shared.judge(ident, *EXPECTED["slow"])
+    shared.fire(two)
     assert bad == []
 
 
 def test_work_of_withdrawn_request_is_removed(
-    squad: Squad,
+    shared: SharedTeam,
 ) -> None:
-    one = squad.team.worker("thinker")
-    ident = squad.ask("thinks")
-    until(lambda: squad.team.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
-    squad.boss.kill()
-    squad.boss.wait()
-    until(lambda: squad.team.sql("SELECT 1 FROM team_work WHERE kind = 'drafted'"), "", 30)
-    (squad.vault.root / "Inbox" / "Requests" / f"{ident}.md").unlink()
-    squad.host()
-    until(lambda: squad.count(ident)["request.withdrawn"], "its end", 30)
-    until(lambda: not squad.clear(ident), f"{squad.clear(ident)}", 10)
-    squad.fire(one)
+    one = shared.team.worker("thinker")
+    ident = shared.ask("thinks")
+    until(lambda: shared.team.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
+    shared.boss.kill()
+    shared.boss.wait()
+    until(lambda: shared.team.sql("SELECT 1 FROM team_work WHERE kind = 'drafted'"), "", 30)
+    (shared.vault.root / "Inbox" / "Requests" / f"{ident}.md").unlink()
+    shared.host()
+    until(lambda: shared.count(ident)["request.withdrawn"], "its end", 30)
+    until(lambda: not shared.clear(ident), f"{shared.clear(ident)}", 10)
+    shared.fire(one)
 
 
-def test_frozen_worker_writes_nothing_after_takeover(squad: Squad) -> None:
-    ident = planned(squad, "slow", 1)[0]
-    squad.approve(ident)
-    one = squad.team.worker("frozen")
-    reached(squad, ident, "model.called", 2)
+def test_frozen_worker_writes_nothing_after_takeover(shared: SharedTeam) -> None:
+    ident = planned(shared, "slow", 1)[0]
+    shared.approve(ident)
+    one = shared.team.worker("frozen")
+    reached(shared, ident, "model.called", 2)
     one.send_signal(signal.SIGSTOP)
     froze = time.monotonic()
-    two = squad.team.worker("awake")
-    reached(squad, ident, "lease.acquired", 3)
+    two = shared.team.worker("awake")
+    reached(shared, ident, "lease.acquired", 3)
     took_s = time.monotonic() - froze
-    until(lambda: squad.team.sql(HELD), "a call of its successor", 30)
-    calls = squad.count(ident)["model.called"]
+    until(lambda: shared.team.sql(HELD), "a call of its successor", 30)
+    calls = shared.count(ident)["model.called"]
     one.send_signal(signal.SIGCONT)
-    until(lambda: "now belongs to another worker" in squad.team.log("frozen"), "the frozen one", 30)
-    held = squad.team.sql(HELD)
-    answered = squad.count(ident)["model.called"] > calls
+    until(
+        lambda: "now belongs to another worker" in shared.team.log("frozen"), "the frozen one", 30
+    )
+    held = shared.team.sql(HELD)
+    answered = shared.count(ident)["model.called"] > calls
     assert held or answered, "the successor's call is held no more"
-    squad.ended(ident)
-    bad = squad.judge(ident, *EXPECTED["slow"])
-    squad.fire(one, two)
-    assert (bad, squad.left_at("frozen"), squad.left_at("awake")) == ([], [], [])
+    shared.ended(ident)
+    bad = shared.judge(ident, *EXPECTED["slow"])
+    shared.fire(one, two)
+    assert (bad, shared.left_at("frozen"), shared.left_at("awake")) == ([], [], [])
     print(f"taken over {took_s:.1f} s after it froze")
     # twice the lease where nobody else works on the machine; the second worker starts meanwhile
     assert took_s < 12 * LEASE_S
 
 
-def frozen_at(squad: Squad, numbers: Sequence[int]) -> list[str]:
+def frozen_at(shared: SharedTeam, numbers: Sequence[int]) -> list[str]:
     """Freeze a worker at each of these points of a mission, until another has ended it; thaw it.
 
     Return what went wrong: what the mission is not, and what the thawed one wrote.
     """
-    idents = planned(squad, "whole", len(numbers))
-    names = [f"ice-{number}-{len(squad.made)}" for number in numbers]
+    idents = planned(shared, "whole", len(numbers))
+    names = [f"ice-{number}-{len(shared.made)}" for number in numbers]
     frozen = [
-        squad.failing(name, number, how="SIGSTOP")
+        shared.failing(name, number, how="SIGSTOP")
         for name, number in zip(names, numbers, strict=True)
     ]
-    squad.ready(*names)
-    squad.approve(*idents)
+    shared.ready(*names)
+    shared.approve(*idents)
     for one in frozen:
         until(lambda one=one: is_stopped(one.pid) or one.poll() is not None, "ice", 60)
-    healthy = [squad.team.worker(f"{names[0]}-sane-{n}") for n in range(2)]
-    squad.ended(*idents, patience_s=90)
-    bad = [f"{one}: {what}" for one in idents for what in squad.judge(one, *EXPECTED["whole"])]
-    before = settled(squad)
+    healthy = [shared.team.worker(f"{names[0]}-sane-{n}") for n in range(2)]
+    shared.ended(*idents, patience_s=90)
+    bad = [f"{one}: {what}" for one in idents for what in shared.judge(one, *EXPECTED["whole"])]
+    before = settled(shared)
     for one in frozen:
         one.send_signal(signal.SIGCONT)
     time.sleep(LEASE_S)
-    if news := all_written(squad) ^ before:
+    if news := all_written(shared) ^ before:
         bad.append(f"the thawed ones changed: {sorted(map(str, news))}")
-    squad.fire(*frozen, *healthy)
-    bad += [f"left at {name}: {left}" for name in names if (left := squad.left_at(name))]
+    shared.fire(*frozen, *healthy)
+    bad += [f"left at {name}: {left}" for name in names if (left := shared.left_at(name))]
     if bad:
         bad.append(f"the points were {numbers}")
     return bad
 
 
-def all_written(squad: Squad) -> set[tuple[Any, ...]]:
+def all_written(shared: SharedTeam) -> set[tuple[Any, ...]]:
     """Return all that a worker could have written: rows, and references of the repository."""
-    found = {("ref", line) for line in squad.refs_with(squad.repo).splitlines()}
+    found = {("ref", line) for line in shared.refs_with(shared.repo).splitlines()}
     for what in (
         "'event', trace_id, action_type, id FROM activity WHERE trace_id <> ''",
         "'record', trace_id, attempt, seq FROM records",
         "'refs', trace_id, refs FROM team_refs",
         "'work', trace_id, generation, worker, token, kind FROM team_work",
     ):
-        found |= set(squad.team.sql(f"SELECT {what}"))
+        found |= set(shared.team.sql(f"SELECT {what}"))
     return found
 
 
-def settled(squad: Squad) -> set[tuple[Any, ...]]:
+def settled(shared: SharedTeam) -> set[tuple[Any, ...]]:
     """Return the same once nothing of it changes any more."""
-    last = all_written(squad)
+    last = all_written(shared)
     while True:
         time.sleep(1.0)
-        now = all_written(squad)
+        now = all_written(shared)
         if now == last:
             return now
         last = now
@@ -691,13 +695,13 @@ def is_stopped(pid: int) -> bool:
 
 
 @pytest.mark.sweep
-def test_frozen_at_fifty_places(squad: Squad) -> None:
-    points = points_of(squad, "whole")
+def test_frozen_at_fifty_places(shared: SharedTeam) -> None:
+    points = points_of(shared, "whole")
     count = int(os.environ.get("PLACES", "50"))
     numbers = sorted({round(n * (len(points) - 1) / (count - 1)) for n in range(count)})
     bad: list[str] = []
     for at in range(0, len(numbers), AT_ONCE):
-        wrong = frozen_at(squad, numbers[at : at + AT_ONCE])
+        wrong = frozen_at(shared, numbers[at : at + AT_ONCE])
         bad += wrong
         print(numbers[at : at + AT_ONCE], "\n".join(w[:6000] for w in wrong), flush=True)
     print(f"{len(numbers)} of {len(points)} places")
@@ -705,76 +709,76 @@ def test_frozen_at_fifty_places(squad: Squad) -> None:
 
 
 @pytest.mark.sweep
-def test_restarted_worker_removes_its_leftovers(squad: Squad) -> None:
-    ident = planned(squad, "slow", 1)[0]
-    squad.approve(ident)
-    one = squad.team.worker("untidy")
-    reached(squad, ident, "tool.called", 3)
+def test_restarted_worker_removes_its_leftovers(shared: SharedTeam) -> None:
+    ident = planned(shared, "slow", 1)[0]
+    shared.approve(ident)
+    one = shared.team.worker("untidy")
+    reached(shared, ident, "tool.called", 3)
     one.kill()
     one.wait()
-    two = squad.team.worker("tidy")
-    squad.ended(ident)
-    job = f"args->>'trace_id' = '{squad.trace(ident)}' AND status = 'doing'"
-    squad.team.change(
+    two = shared.team.worker("tidy")
+    shared.ended(ident)
+    job = f"args->>'trace_id' = '{shared.trace(ident)}' AND status = 'doing'"
+    shared.team.change(
         "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour' "
         f"WHERE id IN (SELECT worker_id FROM procrastinate_jobs WHERE {job})"
     )
-    other = squad.ask("whole")
-    squad.planned(other)
-    left = squad.team.sql(f"SELECT 1 FROM procrastinate_jobs WHERE {job}")
+    other = shared.ask("whole")
+    shared.planned(other)
+    left = shared.team.sql(f"SELECT 1 FROM procrastinate_jobs WHERE {job}")
     assert left == [], "the queue keeps what nobody does"
-    squad.fire(two)
-    assert squad.left_at("untidy")
-    one = squad.team.worker("untidy", labels="gpu")
-    until(lambda: squad.team.log("untidy").count("takes work") == 2, "", 30)
-    squad.fire(one)
-    assert squad.left_at("untidy") == []
+    shared.fire(two)
+    assert shared.left_at("untidy")
+    one = shared.team.worker("untidy", labels="gpu")
+    until(lambda: shared.team.log("untidy").count("takes work") == 2, "", 30)
+    shared.fire(one)
+    assert shared.left_at("untidy") == []
 
 
 EXPECTED["asks"] = (2, 1, {"hello.txt": "one\nmore\nmore"})
 EXPECTED["widens"] = (2, 1, {"hello.txt": "one\nmore", "note.md": "note"})
 
 
-def killed_around_it(squad: Squad, kind: str, numbers: Sequence[int]) -> list[str]:
+def killed_around_it(shared: SharedTeam, kind: str, numbers: Sequence[int]) -> list[str]:
     """Kill workers at these points of missions that fail, or ask; return what went wrong."""
-    idents = planned(squad, kind, len(numbers))
+    idents = planned(shared, kind, len(numbers))
     names = [f"{kind}-at-{number}" for number in numbers]
-    doomed = [squad.failing(name, number) for name, number in zip(names, numbers, strict=True)]
-    squad.ready(*names)
-    squad.approve(*idents)
+    doomed = [shared.failing(name, number) for name, number in zip(names, numbers, strict=True)]
+    shared.ready(*names)
+    shared.approve(*idents)
     asked = {"asks": "question.asked", "widens": "plan.amendment_requested"}.get(
         kind, "execution.failed"
     )
     until(
         lambda: (
             all(one.poll() is not None for one in doomed)
-            or all(squad.count(ident)[asked] for ident in idents)
+            or all(shared.count(ident)[asked] for ident in idents)
         ),
         kind,
         60,
     )
-    healthy = [squad.team.worker(f"{kind}-sane-{n}") for n in range(2)]
+    healthy = [shared.team.worker(f"{kind}-sane-{n}") for n in range(2)]
     bad: list[str] = []
     for ident in idents:
-        reached(squad, ident, asked)
+        reached(shared, ident, asked)
         if kind != "fails":
             answer = ("answer", ident, "Hello") if kind == "asks" else ("approve", ident, "--yes")
             until(
-                lambda answer=answer: not squad.vault.cli(*answer, check=False).returncode, "", 30
+                lambda answer=answer: not shared.vault.cli(*answer, check=False).returncode, "", 30
             )
-        squad.ended(ident)
-        found = squad.count(ident)
+        shared.ended(ident)
+        found = shared.count(ident)
         bad += [] if found[asked] == 1 else [f"{ident}: {found[asked]} {asked}"]
         if kind != "fails":
-            bad += [f"{ident}: {what}" for what in squad.judge(ident, *EXPECTED[kind])]
+            bad += [f"{ident}: {what}" for what in shared.judge(ident, *EXPECTED[kind])]
             continue
-        kept = [ref for ref in squad.refs(squad.repo) if f"failed/{ident}-" in ref]
+        kept = [ref for ref in shared.refs(shared.repo) if f"failed/{ident}-" in ref]
         bad += [] if len(kept) == 1 else [f"{ident}: kept {kept}"]
-        left = git(squad.repo, "show", f"{kept[0]}:other.txt") if kept else ""
+        left = git(shared.repo, "show", f"{kept[0]}:other.txt") if kept else ""
         bad += [] if left == "half" else [f"{ident}: other.txt is {left!r}"]
         bad += [] if found["step.completed"] == 1 else [f"{ident}: {found['step.completed']} steps"]
-        until(lambda ident=ident: not squad.clear(ident), f"{squad.clear(ident)}", 10)
-    squad.fire(*healthy, *doomed)
+        until(lambda ident=ident: not shared.clear(ident), f"{shared.clear(ident)}", 10)
+    shared.fire(*healthy, *doomed)
     if bad:
         bad.append(f"the points were {numbers}")
     return bad
@@ -782,12 +786,12 @@ def killed_around_it(squad: Squad, kind: str, numbers: Sequence[int]) -> list[st
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["fails", "asks", "widens"])
-def test_killed_around_a_failure_and_a_question(squad: Squad, kind: str) -> None:
+def test_killed_around_a_failure_and_a_question(shared: SharedTeam, kind: str) -> None:
     step = int(os.environ.get("STRIDE", "1"))
     numbers = range(int(os.environ.get("FIRST", "0")), {"fails": 190}.get(kind, 120), step)
     bad: list[str] = []
     for at in range(0, len(numbers), AT_ONCE):
-        wrong = killed_around_it(squad, kind, numbers[at : at + AT_ONCE])
+        wrong = killed_around_it(shared, kind, numbers[at : at + AT_ONCE])
         print(numbers[at : at + AT_ONCE], "\n".join(one[:3000] for one in wrong), flush=True)
         bad += wrong
     assert bad == []
@@ -796,53 +800,53 @@ def test_killed_around_a_failure_and_a_question(squad: Squad, kind: str) -> None
 # --- what is handed over
 
 
-def commit_more(squad: Squad, content: str) -> None:
+def commit_more(shared: SharedTeam, content: str) -> None:
     """Commit in the person's repository, so that there is something to push."""
-    (squad.repo / "more.md").write_text(content)
-    git(squad.repo, "add", "more.md")
-    git(squad.repo, "commit", "-qm", "More")
+    (shared.repo / "more.md").write_text(content)
+    git(shared.repo, "add", "more.md")
+    git(shared.repo, "commit", "-qm", "More")
 
 
 @pytest.mark.sweep
-def test_push_longer_than_lease_starts_work_once(squad: Squad) -> None:
-    ident = planned(squad, "whole", 1)[0]
-    commit_more(squad, "even more\n")
-    slow = squad.team.folder / "bin"
+def test_push_longer_than_lease_starts_work_once(shared: SharedTeam) -> None:
+    ident = planned(shared, "whole", 1)[0]
+    commit_more(shared, "even more\n")
+    slow = shared.team.folder / "bin"
     slow.mkdir()
     (slow / "git").write_text(
         f'#!/bin/sh\ncase "$*" in *" push "*) sleep {LEASE_S + 2} ;; esac\n'
         f'exec {shutil.which("git")} "$@"\n'
     )
     (slow / "git").chmod(0o755)
-    squad.fire(squad.boss)
-    squad.host(PATH=f"{slow}:{os.environ['PATH']}")
-    one = squad.team.worker("waiting")
-    squad.approve(ident)
-    squad.ended(ident)
-    bad, found = squad.judge(ident, *EXPECTED["whole"]), squad.count(ident)
-    squad.fire(one, squad.boss)
-    squad.host()
-    assert (bad, found["execution.resumed"]) == ([], 0), squad.told(ident)
+    shared.fire(shared.boss)
+    shared.host(PATH=f"{slow}:{os.environ['PATH']}")
+    one = shared.team.worker("waiting")
+    shared.approve(ident)
+    shared.ended(ident)
+    bad, found = shared.judge(ident, *EXPECTED["whole"]), shared.count(ident)
+    shared.fire(one, shared.boss)
+    shared.host()
+    assert (bad, found["execution.resumed"]) == ([], 0), shared.told(ident)
 
 
-def test_worker_with_full_disk_delays_work(squad: Squad) -> None:
-    ident = planned(squad, "whole", 1)[0]
-    place = squad.team.folder / "state-full"
+def test_worker_with_full_disk_delays_work(shared: SharedTeam) -> None:
+    ident = planned(shared, "whole", 1)[0]
+    place = shared.team.folder / "state-full"
     with small_disk_at(place, "40M") as disk:
-        one = squad.team.worker("full")
-        squad.ready("full")
+        one = shared.team.worker("full")
+        shared.ready("full")
         fill_up(disk / "filling")
-        squad.approve(ident)
+        shared.approve(ident)
         waits = f"{ident}: waiting for the machine"
         try:
-            until(lambda: waits in squad.team.log("host"), waits, 60)
+            until(lambda: waits in shared.team.log("host"), waits, 60)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{squad.told(ident)}") from None
-        squad.fire(one)
-    two = squad.team.worker("roomy")
-    squad.ended(ident)
-    bad = squad.judge(ident, *EXPECTED["whole"])
-    squad.fire(two)
+            raise AssertionError(f"{error}\n{shared.told(ident)}") from None
+        shared.fire(one)
+    two = shared.team.worker("roomy")
+    shared.ended(ident)
+    bad = shared.judge(ident, *EXPECTED["whole"])
+    shared.fire(two)
     assert bad == []
 
 
@@ -854,161 +858,161 @@ EXPECTED["command"] = (3, 1, {"hello.txt": "one"})
 
 @pytest.mark.sweep
 def test_mission_stops_while_waiting_running_or_frozen(
-    squad: Squad,
+    shared: SharedTeam,
 ) -> None:
-    waits, runs, frozen = planned(squad, "command", 3)
-    squad.approve(waits)
-    reached(squad, waits, "plan.approved")
-    until(lambda: waits in squad.team.log("host").split("no worker is running")[-2], "", 20)
-    squad.vault.cli("stop", waits)
-    reached(squad, waits, "plan.taken_back")
-    one = squad.team.worker("stopped")
-    squad.approve(runs)
-    reached(squad, runs, "model.called", 3)
+    waits, runs, frozen = planned(shared, "command", 3)
+    shared.approve(waits)
+    reached(shared, waits, "plan.approved")
+    until(lambda: waits in shared.team.log("host").split("no worker is running")[-2], "", 20)
+    shared.vault.cli("stop", waits)
+    reached(shared, waits, "plan.taken_back")
+    one = shared.team.worker("stopped")
+    shared.approve(runs)
+    reached(shared, runs, "model.called", 3)
     began = time.monotonic()
-    squad.vault.cli("stop", runs)
-    squad.ended(runs)
+    shared.vault.cli("stop", runs)
+    shared.ended(runs)
     print(f"a running command was stopped within {time.monotonic() - began:.1f} s")
-    squad.approve(frozen)
-    reached(squad, frozen, "model.called", 3)
+    shared.approve(frozen)
+    reached(shared, frozen, "model.called", 3)
     one.send_signal(signal.SIGSTOP)
-    squad.vault.cli("stop", frozen)
-    two = squad.team.worker("ends-it")
-    squad.ended(frozen)
+    shared.vault.cli("stop", frozen)
+    two = shared.team.worker("ends-it")
+    shared.ended(frozen)
     one.send_signal(signal.SIGCONT)
     for ident in (runs, frozen):
-        found = squad.count(ident)
+        found = shared.count(ident)
         assert (found["execution.failed"], found["execution.completed"]) == (1, 0)
-        until(lambda ident=ident: not squad.clear(ident), f"{squad.clear(ident)}", 10)
-        assert not [ref for ref in squad.refs(squad.repo) if f"feat/{ident}-" in ref]
-    squad.fire(one, two)
-    assert (squad.left_at("stopped"), squad.left_at("ends-it")) == ([], [])
+        until(lambda ident=ident: not shared.clear(ident), f"{shared.clear(ident)}", 10)
+        assert not [ref for ref in shared.refs(shared.repo) if f"feat/{ident}-" in ref]
+    shared.fire(one, two)
+    assert (shared.left_at("stopped"), shared.left_at("ends-it")) == ([], [])
 
 
-def test_edit_during_worker_planning_replans_once(squad: Squad) -> None:
-    one = squad.team.worker("planning")
-    ident = squad.ask("thinks")
-    until(lambda: squad.team.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
-    (squad.vault.root / "Inbox" / "Requests" / f"{ident}.md").write_text(
+def test_edit_during_worker_planning_replans_once(shared: SharedTeam) -> None:
+    one = shared.team.worker("planning")
+    ident = shared.ask("thinks")
+    until(lambda: shared.team.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "", 30)
+    (shared.vault.root / "Inbox" / "Requests" / f"{ident}.md").write_text(
         "---\nportal: code\n---\nSomething else.\n"
     )
-    squad.planned(ident)
-    found = squad.count(ident)
+    shared.planned(ident)
+    found = shared.count(ident)
     assert found["plan.created"] == 1
-    until(lambda: not squad.clear(ident), f"{squad.clear(ident)}", 10)
-    squad.fire(one)
+    until(lambda: not shared.clear(ident), f"{shared.clear(ident)}", 10)
+    shared.fire(one)
 
 
 @pytest.mark.sweep
-def test_paused_work_waits_and_withdrawn_work_vanishes(squad: Squad) -> None:
-    gone = squad.ask("whole")
-    reached(squad, gone, "request.detected")
-    (squad.vault.root / "Inbox" / "Requests" / f"{gone}.md").unlink()
-    reached(squad, gone, "request.withdrawn")
-    ident = planned(squad, "whole", 1)[0]
-    squad.vault.cli("pause")
+def test_paused_work_waits_and_withdrawn_work_vanishes(shared: SharedTeam) -> None:
+    gone = shared.ask("whole")
+    reached(shared, gone, "request.detected")
+    (shared.vault.root / "Inbox" / "Requests" / f"{gone}.md").unlink()
+    reached(shared, gone, "request.withdrawn")
+    ident = planned(shared, "whole", 1)[0]
+    shared.vault.cli("pause")
     time.sleep(1)
-    one = squad.team.worker("paused")
-    squad.ready("paused")
-    squad.approve(ident)
-    reached(squad, ident, "plan.approved")
+    one = shared.team.worker("paused")
+    shared.ready("paused")
+    shared.approve(ident)
+    reached(shared, ident, "plan.approved")
     time.sleep(2)
-    assert not squad.count(ident)["execution.started"]
-    squad.vault.cli("resume")
-    squad.ended(ident)
-    bad = squad.judge(ident, *EXPECTED["whole"])
-    squad.fire(one)
-    assert (bad, squad.clear(gone)) == ([], [])
+    assert not shared.count(ident)["execution.started"]
+    shared.vault.cli("resume")
+    shared.ended(ident)
+    bad = shared.judge(ident, *EXPECTED["whole"])
+    shared.fire(one)
+    assert (bad, shared.clear(gone)) == ([], [])
 
 
 @pytest.mark.sweep
-def test_labels_slots_and_a_drain(squad: Squad) -> None:
-    first, second = planned(squad, "slow", 2)
-    squad.made["whole"] += 1
-    gpu = f"whole-{squad.made['whole']}"
-    squad.vault.drop("---\nportal: gpu\n---\nPlease.\n", f"{gpu}.md")
-    one = squad.team.worker("wide", "--slots", "2")
-    other = squad.team.worker("special", labels="gpu")
-    squad.approve(first, second)
-    squad.planned(gpu)
-    squad.approve(gpu)
-    reached(squad, first, "execution.started")
-    reached(squad, second, "execution.started")
-    squad.team.change("UPDATE team_members SET draining = TRUE WHERE name = 'wide'")
+def test_labels_slots_and_a_drain(shared: SharedTeam) -> None:
+    first, second = planned(shared, "slow", 2)
+    shared.made["whole"] += 1
+    gpu = f"whole-{shared.made['whole']}"
+    shared.vault.drop("---\nportal: gpu\n---\nPlease.\n", f"{gpu}.md")
+    one = shared.team.worker("wide", "--slots", "2")
+    other = shared.team.worker("special", labels="gpu")
+    shared.approve(first, second)
+    shared.planned(gpu)
+    shared.approve(gpu)
+    reached(shared, first, "execution.started")
+    reached(shared, second, "execution.started")
+    shared.team.change("UPDATE team_members SET draining = TRUE WHERE name = 'wide'")
     assert one.wait(30) == 0
-    next_one = squad.team.worker("narrow")
-    squad.ended(first, second, gpu)
+    next_one = shared.team.worker("narrow")
+    shared.ended(first, second, gpu)
     bad = [
-        *squad.judge(first, *EXPECTED["slow"]),
-        *squad.judge(second, *EXPECTED["slow"]),
-        *squad.judge(gpu, *EXPECTED["whole"]),
+        *shared.judge(first, *EXPECTED["slow"]),
+        *shared.judge(second, *EXPECTED["slow"]),
+        *shared.judge(gpu, *EXPECTED["whole"]),
     ]
-    squad.fire(other, next_one)
-    assert (bad, squad.left_at("wide")) == ([], [])
-    assert {"special"} == squad.workers(gpu)
-    assert "special" not in squad.workers(first) | squad.workers(second)
+    shared.fire(other, next_one)
+    assert (bad, shared.left_at("wide")) == ([], [])
+    assert {"special"} == shared.workers(gpu)
+    assert "special" not in shared.workers(first) | shared.workers(second)
 
 
 @pytest.mark.sweep
-def test_stopping_worker_finishes_its_round(squad: Squad) -> None:
-    ident = planned(squad, "slow", 1)[0]
-    one = squad.team.worker("leaving")
-    squad.approve(ident)
-    reached(squad, ident, "model.called", 2)
-    squad.fire(one)
-    two = squad.team.worker("staying")
-    squad.ended(ident)
-    bad, found = squad.judge(ident, *EXPECTED["slow"]), squad.count(ident)
-    squad.fire(two)
+def test_stopping_worker_finishes_its_round(shared: SharedTeam) -> None:
+    ident = planned(shared, "slow", 1)[0]
+    one = shared.team.worker("leaving")
+    shared.approve(ident)
+    reached(shared, ident, "model.called", 2)
+    shared.fire(one)
+    two = shared.team.worker("staying")
+    shared.ended(ident)
+    bad, found = shared.judge(ident, *EXPECTED["slow"]), shared.count(ident)
+    shared.fire(two)
     assert (bad, found["model.failed"]) == ([], 0)
-    assert squad.left_at("leaving") == []
+    assert shared.left_at("leaving") == []
 
 
 # --- lines that are cut
 
 
 @pytest.mark.sweep
-def test_cut_connection_loses_no_work(squad: Squad) -> None:
-    short, long = planned(squad, "slow", 2)
-    with line(squad.server.port) as cable:
-        address = squad.team.role("far").replace(str(squad.server.port), str(cable.port))
-        home = {"PLACET_STATE_HOME": str(squad.team.folder / "state-far")}
-        where = ("--config", squad.team.config, "--remote", str(squad.team.remote))
-        one = squad.team.start("worker", address, *where, log="far", env=home)
-        squad.ready("far")
-        squad.approve(short)
-        reached(squad, short, "model.called", 2)
+def test_cut_connection_loses_no_work(shared: SharedTeam) -> None:
+    short, long = planned(shared, "slow", 2)
+    with line(shared.server.port) as cable:
+        address = shared.team.role("far").replace(str(shared.server.port), str(cable.port))
+        home = {"PLACET_STATE_HOME": str(shared.team.folder / "state-far")}
+        where = ("--config", shared.team.config, "--remote", str(shared.team.remote))
+        one = shared.team.start("worker", address, *where, log="far", env=home)
+        shared.ready("far")
+        shared.approve(short)
+        reached(shared, short, "model.called", 2)
         cable.cut()
         time.sleep(LEASE_S / 3)
         cable.mend()
-        squad.ended(short)
-        bad, found = squad.judge(short, *EXPECTED["slow"]), squad.count(short)
+        shared.ended(short)
+        bad, found = shared.judge(short, *EXPECTED["slow"]), shared.count(short)
         assert (bad, found["execution.resumed"]) == ([], 0)
-        squad.approve(long)
-        reached(squad, long, "model.called", 2)
+        shared.approve(long)
+        reached(shared, long, "model.called", 2)
         cable.cut()
-        two = squad.team.worker("near")
-        reached(squad, long, "lease.acquired", 3)
+        two = shared.team.worker("near")
+        reached(shared, long, "lease.acquired", 3)
         cable.mend()
-        squad.ended(long)
-        bad = squad.judge(long, *EXPECTED["slow"])
-        squad.fire(one, two)
-        assert (bad, squad.left_at("far")) == ([], [])
+        shared.ended(long)
+        bad = shared.judge(long, *EXPECTED["slow"])
+        shared.fire(one, two)
+        assert (bad, shared.left_at("far")) == ([], [])
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("cut_s", [1.0, 2.0 * LEASE_S])
-def test_hosts_cut_connection_loses_no_work(squad: Squad, cut_s: float) -> None:
-    ident = planned(squad, "slow", 1)[0]
-    one = squad.team.worker(f"alone-{cut_s * 10:.0f}")
-    squad.approve(ident)
-    reached(squad, ident, "model.called", 2)
-    squad.line.cut()
+def test_hosts_cut_connection_loses_no_work(shared: SharedTeam, cut_s: float) -> None:
+    ident = planned(shared, "slow", 1)[0]
+    one = shared.team.worker(f"alone-{cut_s * 10:.0f}")
+    shared.approve(ident)
+    reached(shared, ident, "model.called", 2)
+    shared.line.cut()
     time.sleep(cut_s)
-    squad.line.mend()
-    squad.ended(ident)
-    bad, found = squad.judge(ident, *EXPECTED["slow"]), squad.count(ident)
-    squad.fire(one)
+    shared.line.mend()
+    shared.ended(ident)
+    bad, found = shared.judge(ident, *EXPECTED["slow"]), shared.count(ident)
+    shared.fire(one)
     assert (bad, found["execution.resumed"]) == ([], 0)
 
 
@@ -1016,13 +1020,13 @@ def test_hosts_cut_connection_loses_no_work(squad: Squad, cut_s: float) -> None:
 
 
 @pytest.mark.sweep
-def test_frozen_transaction_does_not_block_others(squad: Squad) -> None:
-    store = PostgresStore(squad.team.address)
-    ident = planned(squad, "whole", 1)[0]
+def test_frozen_transaction_does_not_block_others(shared: SharedTeam) -> None:
+    store = PostgresStore(shared.team.address)
+    ident = planned(shared, "whole", 1)[0]
     store.begin(durable=True)
     began = time.monotonic()
-    squad.approve(ident)
-    until(lambda: squad.count(ident)["plan.approved"], "", 30)
+    shared.approve(ident)
+    until(lambda: shared.count(ident)["plan.approved"], "", 30)
     assert time.monotonic() - began < 3 * FROZEN_S
     with pytest.raises(DatabaseAway):
         store.connection.execute("COMMIT")
@@ -1033,37 +1037,37 @@ def test_frozen_transaction_does_not_block_others(squad: Squad) -> None:
 
 
 @pytest.mark.sweep
-def test_database_outage_longer_than_lease_loses_nothing(squad: Squad) -> None:
-    ident = planned(squad, "slow", 1)[0]
-    squad.approve(ident)
-    one = squad.team.worker("patient")
-    reached(squad, ident, "model.called", 2)
-    squad.server.stop("kill")
+def test_database_outage_longer_than_lease_loses_nothing(shared: SharedTeam) -> None:
+    ident = planned(shared, "slow", 1)[0]
+    shared.approve(ident)
+    one = shared.team.worker("patient")
+    reached(shared, ident, "model.called", 2)
+    shared.server.stop("kill")
     time.sleep(2 * LEASE_S)
-    squad.server.start()
-    squad.ended(ident)
-    bad, found = squad.judge(ident, *EXPECTED["slow"]), squad.count(ident)
-    squad.fire(one)
-    assert (bad, found["execution.resumed"]) == ([], 0), squad.told(ident)
+    shared.server.start()
+    shared.ended(ident)
+    bad, found = shared.judge(ident, *EXPECTED["slow"]), shared.count(ident)
+    shared.fire(one)
+    assert (bad, found["execution.resumed"]) == ([], 0), shared.told(ident)
 
 
 @pytest.mark.sweep
-def test_worker_stops_during_database_outage(squad: Squad) -> None:
-    ident = planned(squad, "slow", 1)[0]
-    squad.approve(ident)
-    one = squad.team.worker("told")
-    reached(squad, ident, "model.called", 2)
-    squad.server.stop("kill")
+def test_worker_stops_during_database_outage(shared: SharedTeam) -> None:
+    ident = planned(shared, "slow", 1)[0]
+    shared.approve(ident)
+    one = shared.team.worker("told")
+    reached(shared, ident, "model.called", 2)
+    shared.server.stop("kill")
     try:
         time.sleep(0.5)
         one.terminate()
         assert one.wait(20) == 0
     finally:
-        squad.server.start()
-    two = squad.team.worker("next")
-    squad.ended(ident)
-    bad = squad.judge(ident, *EXPECTED["slow"])
-    squad.fire(two)
+        shared.server.start()
+    two = shared.team.worker("next")
+    shared.ended(ident)
+    bad = shared.judge(ident, *EXPECTED["slow"])
+    shared.fire(two)
     assert bad == []
 
 
@@ -1072,22 +1076,22 @@ def test_worker_stops_during_database_outage(squad: Squad) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "2"))))
-def test_random_kills_lose_no_mission(squad: Squad, seed: int) -> None:
+def test_random_kills_lose_no_mission(shared: SharedTeam, seed: int) -> None:
     chance, count = random.Random(seed), int(os.environ.get("MISSIONS", "12"))
     names = [f"storm-{seed}-{n}" for n in range(4)]
-    idents = planned(squad, "whole", count)
-    living = {name: squad.team.worker(name) for name in names}
+    idents = planned(shared, "whole", count)
+    living = {name: shared.team.worker(name) for name in names}
     for name in names:
-        squad.ready(name)
+        shared.ready(name)
     done: Counter[str] = Counter()
     began = time.monotonic()
     waiting = list(idents)
-    while waiting or not all(squad.count(one)["report.written"] for one in idents):
+    while waiting or not all(shared.count(one)["report.written"] for one in idents):
         assert time.monotonic() - began < 400 + 10 * count, [
-            squad.told(one) for one in idents if not squad.count(one)["report.written"]
+            shared.told(one) for one in idents if not shared.count(one)["report.written"]
         ]
         for ident in waiting[:2]:
-            squad.approve(ident)
+            shared.approve(ident)
         waiting = waiting[2:]
         time.sleep(chance.uniform(0.3, 2.0))
         what = chance.choice(["kill", "kill", "kill", "freeze", "host", "database", "end"])
@@ -1102,24 +1106,24 @@ def test_random_kills_lose_no_mission(squad: Squad, seed: int) -> None:
         elif what == "end":
             living[name].terminate()
         elif what == "host":
-            squad.boss.kill()
-            squad.boss.wait()
-            squad.host()
+            shared.boss.kill()
+            shared.boss.wait()
+            shared.host()
         else:
-            squad.server.stop("kill")
+            shared.server.stop("kill")
             time.sleep(chance.uniform(0, 1))
-            squad.server.start()
+            shared.server.start()
         if what in ("kill", "end"):
             living[name].wait(60)
-            living[name] = squad.team.worker(name)
+            living[name] = shared.team.worker(name)
     bad = [
-        f"{ident}: {what}" for ident in idents for what in squad.judge(ident, *EXPECTED["whole"])
+        f"{ident}: {what}" for ident in idents for what in shared.judge(ident, *EXPECTED["whole"])
     ]
-    squad.fire(*living.values())
+    shared.fire(*living.values())
     took = time.monotonic() - began
     print(f"seed {seed}: {count} missions, {dict(done)} in {took:.0f} s")
-    bad += [f"left at {name}: {left}" for name in names if (left := squad.left_at(name))]
-    said = squad.vault.cli("journal", "verify", check=False)
+    bad += [f"left at {name}: {left}" for name in names if (left := shared.left_at(name))]
+    said = shared.vault.cli("journal", "verify", check=False)
     assert (bad, said.returncode) == ([], 0), f"{said.stdout}\n{said.stderr}"
 
 
@@ -1149,20 +1153,20 @@ def test_no_call_that_was_answered_is_made_again(
             f'[portals.code]\npath = "{repo}"\n'
         )
         with line(server.port) as cable, running_team(tmp_path, server, LEASE_S, vault) as team:
-            squad = Squad(team, repo, server, cable)
-            squad.host()
-            ident = planned(squad, "whole", 1)[0]
-            squad.approve(ident)
+            shared = SharedTeam(team, repo, server, cable)
+            shared.host()
+            ident = planned(shared, "whole", 1)[0]
+            shared.approve(ident)
             for name, replies in (("one", 2), ("two", 2)):
                 worker = team.worker(name)
-                reached(squad, ident, "model.called", 1 + replies)
-                reached(squad, ident, "lease.acquired", {"one": 2, "two": 3}[name])
+                reached(shared, ident, "model.called", 1 + replies)
+                reached(shared, ident, "lease.acquired", {"one": 2, "two": 3}[name])
                 time.sleep(1.5)  # in the command
                 worker.kill()
                 worker.wait()
             last = team.worker("three")
-            squad.ended(ident)
-            bad = squad.judge(ident, 3, 1, {"hello.txt": "one\nmore"})
-            squad.fire(last)
+            shared.ended(ident)
+            bad = shared.judge(ident, 3, 1, {"hello.txt": "one\nmore"})
+            shared.fire(last)
     assert bad == []
     assert asked == {(True, 0): 1, (False, 0): 1, (False, 1): 1, (False, 2): 1}

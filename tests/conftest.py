@@ -64,9 +64,9 @@ def vault(tmp_path: Path, request: pytest.FixtureRequest) -> TestVault:
     return (bare_vault if request.node.get_closest_marker("bare") else make_vault)(tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """Start a PostgreSQL server for the tests of a module."""
+    """Start a PostgreSQL server for the tests of one process."""
     import pgkit
 
     with pgkit.server() as found:

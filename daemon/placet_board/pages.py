@@ -622,8 +622,8 @@ def trace_page(site: Site, ident: str) -> dict[str, Any]:
                 }
             )
             before = row.timestamp
-    over = _long(seconds_between(lines[0]["at"], lines[-1]["at"])) if lines else ""
-    return {"case": case, "story": lines, "over": over, "is_cut": len(rows) == MAX_TOLD}
+    total_time = _long(seconds_between(lines[0]["at"], lines[-1]["at"])) if lines else ""
+    return {"case": case, "story": lines, "over": total_time, "is_cut": len(rows) == MAX_TOLD}
 
 
 def _shown(row: CommittedRow) -> dict[str, Any]:

@@ -46,12 +46,12 @@ class Allowed:
 def check_branch(repo: Repo, tip: str, allowed: Allowed) -> None:
     """Raise BranchRefused unless a mission may make all commits from the base up to `tip`."""
     parent, links = allowed.base, False
-    ours = {(one.name.strip(_CRUD), one.email.strip(_CRUD)) for one in (allowed.author, BOT)}
+    authors = {(one.name.strip(_CRUD), one.email.strip(_CRUD)) for one in (allowed.author, BOT)}
     for commit, parents, *names in _commits(repo, allowed.base, tip):
         short = commit[:10]
         if parents != parent:
             raise BranchRefused(f"The commit {short} does not follow {parent[:10]}")
-        if any(tuple(two) not in ours for two in (names[:2], names[2:])):
+        if any(tuple(two) not in authors for two in (names[:2], names[2:])):
             raise BranchRefused(f"The commit {short} has another author: {show(names[0])}")
         links |= _check_files(repo, parent, commit, allowed)
         parent = commit
@@ -80,7 +80,7 @@ def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> bool
     ask(repo, "ls-tree", "-r", "--name-only", "--end-of-options", commit)
     asked = ("diff-tree", "-r", "--no-renames", "--raw", "-z", "--end-of-options", parent, commit)
     items = items_of(ask(repo, *asked))
-    there, links = list[str](), False
+    present, links = list[str](), False
     for what, path in zip(items[::2], items[1::2], strict=True):
         before, after, *_ = what.removeprefix(":").split(" ")
         if _MODULE in (before, after):
@@ -88,9 +88,9 @@ def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> bool
         if not allowed.scope.allows_write(path) or allowed.denied.protects(path):
             raise BranchRefused(f"{show(path)} is outside what the approved plan may write")
         if after != _GONE:
-            there.append(path)
+            present.append(path)
         links = links or _LINK in (before, after)
-    if found := _secrets_in(repo, allowed.base, commit, there, allowed.secrets):
+    if found := _secrets_in(repo, allowed.base, commit, present, allowed.secrets):
         raise BranchRefused(f"A secret would be added: {found[0]}")
     return links
 

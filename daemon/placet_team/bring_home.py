@@ -139,11 +139,11 @@ def check_refs(case: Case, place: MissionPlace | None, to: Mapping[str, str]) ->
 
     Workers record it. `place` is what the daemon recorded, None for a mission that has not begun.
     """
-    ours = {kept_ref(case)}
+    allowed = {kept_ref(case)}
     if place is not None:
-        ours |= {f"refs/heads/{place.branch}", *refs(case, place.name)}
+        allowed |= {f"refs/heads/{place.branch}", *refs(case, place.name)}
     for name, commit in to.items():
-        if name not in ours or not _COMMIT.fullmatch(commit):
+        if name not in allowed or not _COMMIT.fullmatch(commit):
             raise WorkerBug(
                 f"a worker recorded a reference that is not its mission's: {name!r:.200}"
             )

@@ -149,10 +149,10 @@ def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
 def remove(url: str, ended: Callable[[Collection[str]], Collection[str]], *, sha256: bool) -> None:
     """Delete what a remote keeps of ended work, by its trace_ids. Raises GitError."""
     with _bare_place(None, sha256=sha256) as place:
-        there = asks(place, url, f"{BASE}/*", f"{WORK}/*")
-        whose = {name: name.split("/")[3] for name in there if name.startswith((BASE, WORK))}
-        gone = ended({*whose.values()})
-        if names := [f":{name}" for name, trace_id in whose.items() if trace_id in gone]:
+        found = asks(place, url, f"{BASE}/*", f"{WORK}/*")
+        whose = {name: name.split("/")[3] for name in found if name.startswith((BASE, WORK))}
+        over_traces = ended({*whose.values()})
+        if names := [f":{name}" for name, trace_id in whose.items() if trace_id in over_traces]:
             _push(place, url, names[:_MAX_REMOVED])
 
 

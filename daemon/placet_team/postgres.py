@@ -191,22 +191,22 @@ class PostgresConnection:
 
 
 def announcements(
-    address: str, channel: str, every_s: float, over: threading.Event
+    address: str, channel: str, every_s: float, stop: threading.Event
 ) -> Iterator[None]:
     """Yield at once, after each NOTIFY, and at least every `every_s`, until `over` is set.
 
     While the database is away it yields, too. Raises psycopg.Error for a lasting fault.
     """
-    while not over.is_set():
+    while not stop.is_set():
         try:
             with contextlib.closing(PostgresConnection(address)) as line:
                 line.execute(f"LISTEN {channel}")
                 yield
-                while not over.is_set():
+                while not stop.is_set():
                     line.await_notice(every_s)
                     yield
         except DatabaseAway:
-            over.wait(every_s)
+            stop.wait(every_s)
             yield
 
 

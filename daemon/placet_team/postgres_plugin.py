@@ -58,8 +58,8 @@ def changes(address: str, every_s: float) -> Iterator[None]:
 
 def backup(path: Path, target: Path) -> None:
     """Copy a journal to the file `target`."""
-    with snapshot_of(path) as there, new_journal(target) as copy:
-        copy_tables(there, copy)
+    with snapshot_of(path) as source, new_journal(target) as copy:
+        copy_tables(source, copy)
 
 
 LOOK_S = 1.0
@@ -96,11 +96,11 @@ def lock(
     token = _taken(journal, AcquireLease(VAULT, owner, ttl_s), say, ending)
     journal.guard = KeepVault(VAULT, token, ttl_s)
     journal.commit([PutText(VAULT, vault_id.encode())])
-    over = threading.Event()
+    stop = threading.Event()
 
     def renew() -> None:
         with suppress(Exception):  # the loop meets it, too
-            while not over.wait(ttl_s / 3):
+            while not stop.wait(ttl_s / 3):
                 journal.commit([])
 
     keeper = threading.Thread(target=renew, name="hold", daemon=True)
@@ -108,7 +108,7 @@ def lock(
     try:
         yield
     finally:
-        over.set()
+        stop.set()
         journal.guard = None
         with suppress(JournalPaused, LeaseLost):
             journal.commit([ReleaseLease(VAULT, token)])
@@ -117,17 +117,17 @@ def lock(
 def _taken(
     journal: Journal, want: AcquireLease, say: Callable[[str], None], ending: threading.Event
 ) -> int:
-    reported, gone = False, None
+    reported, dead_token = False, None
     while True:
         try:
             return journal.commit(
-                [AcquireLease(want.trace_id, want.owner, want.ttl_s, gone)], durable=True
+                [AcquireLease(want.trace_id, want.owner, want.ttl_s, dead_token)], durable=True
             ).token
         except LeaseHeld as held:
             other = held.lease
-        ours = other.owner.host == want.owner.host
-        if ours and gone != other.token and not is_alive(other.owner):
-            gone = other.token
+        same_host = other.owner.host == want.owner.host
+        if same_host and dead_token != other.token and not is_alive(other.owner):
+            dead_token = other.token
             continue
         if not reported:
             say(

@@ -79,8 +79,8 @@ _READING = (
 
 def _missing_roles(connection: PostgresConnection) -> tuple[str, ...]:
     found = connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY(?)", ([*ROLES],))
-    there = {name for (name,) in found}
-    return tuple(role for role in ROLES if role not in there)
+    existing = {name for (name,) in found}
+    return tuple(role for role in ROLES if role not in existing)
 
 
 def statements(first: int) -> tuple[str, ...]:
@@ -97,10 +97,10 @@ def statements(first: int) -> tuple[str, ...]:
 
 def number_of(connection: PostgresConnection) -> int:
     """Return the number of the schema, 0 without one."""
-    (there,) = connection.execute(
+    (number,) = connection.execute(
         "SELECT to_regclass('placet.schema_number') IS NOT NULL"
     ).fetchone()
-    row = connection.execute("SELECT number FROM schema_number").fetchone() if there else None
+    row = connection.execute("SELECT number FROM schema_number").fetchone() if number else None
     return int(row[0]) if row else 0
 
 

@@ -62,13 +62,13 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
     daemon and workers exchange commits through it. --worker prints the SQL with which an
     administrator creates the worker's role.
     """
-    there = address_of(site.state.journal)
-    if address and there and there != address:
+    current = address_of(site.state.journal)
+    if address and current and current != address:
         raise UserError(
-            f"The journal is in {there} already.",
+            f"The journal is in {current} already.",
             "First move it into a file: placet config set team.database '' && placet journal move",
         )
-    given, address = address, address or there or site.in_force().config.team.database
+    given, address = address, address or current or site.in_force().config.team.database
     if not address:
         raise UserError(
             "This vault's journal is in a file.",
@@ -94,7 +94,7 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
     if not given:
         return
     click.echo(address)
-    if is_begun(site.state.journal) and not there:
+    if is_begun(site.state.journal) and not current:
         say("The journal is still in a file. Stop the daemon, then: placet journal move")
     else:
         say("The daemon will keep the journal there: placet run")

@@ -73,25 +73,25 @@ def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]
 
     with journal.read() as reader:
         last = reader.last()[0]
-    over = threading.Event()
+    stop = threading.Event()
 
     def hear() -> None:
         nonlocal last
         with suppress(JournalPaused, psycopg.Error):  # the loop meets what the database refuses
-            for _ in announcements(address_of(journal.path), ROWS, HEAR_S, over):
+            for _ in announcements(address_of(journal.path), ROWS, HEAR_S, stop):
                 with journal.read() as reader:
                     rows = reader.activity(after_id=last, limit=MOST_ROWS)
                 if rows:
                     last = rows[-1].id
                     on_rows(rows)
-                over.wait(PAUSE_S)
+                stop.wait(PAUSE_S)
 
     thread = threading.Thread(target=hear, name="hear", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        stop.set()
         with suppress(JournalPaused, LeaseLost):
             journal.commit([])  # which is announced, and wakes the thread
         thread.join()

@@ -30,9 +30,9 @@ def keep_for_workers(ports: Ports) -> str:
     found = dict(_digests(ports.vault, _names(ports.vault, ports.config.model.script)))
     wanted = [*dict.fromkeys(found.values())]
     with ports.journal.read() as reader:
-        there = known_bodies(reader.connection, wanted)
+        known = known_bodies(reader.connection, wanted)
     puts = []
-    for path in [path for path, digest in found.items() if digest not in there]:
+    for path in [path for path, digest in found.items() if digest not in known]:
         try:
             raw = (ports.vault / path).read_bytes()
         except FileNotFoundError:
@@ -79,18 +79,18 @@ def unpacked(journal: JournalAccess, folder: Path, name: str) -> Path:
     """
     if not re.fullmatch(r"[0-9a-f]{64}", name):
         raise ValueError(f"not the name of a vault's copy: {name!r:.200}")
-    there = folder / name
-    if there.is_dir():
-        return there
+    target = folder / name
+    if target.is_dir():
+        return target
     (listed,) = _bodies(journal, [name])
-    making = there.with_name(f"{name}.{os.getpid()}.tmp")
+    making = target.with_name(f"{name}.{os.getpid()}.tmp")
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
     found = json.loads(listed)
     for path, body in zip(found, _bodies(journal, [*found.values()]), strict=True):
         _write(making, path, body)
-    making.rename(there)
-    return there
+    making.rename(target)
+    return target
 
 
 def _bodies(journal: JournalAccess, digests: list[str]) -> Iterator[bytes]:
@@ -109,6 +109,6 @@ def _write(folder: Path, name: str, body: bytes) -> None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError(f"the vault's copy has no plain file at {name!r:.200}")
-    there = folder / path
-    there.parent.mkdir(parents=True, exist_ok=True)
-    there.write_bytes(body)
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(body)

@@ -83,19 +83,19 @@ class Worker:
     # --- signs of life
 
     @contextmanager
-    def alive(self, gone: str = "") -> Iterator[None]:
+    def alive(self, dead_owner: str = "") -> Iterator[None]:
         """Give signs of life in a separate thread; at the end, tell the team that it ended.
 
         The thread also tells work under way what the daemon says. `gone` is the owner (JSON) of a
         process that had this name and has ended. Raises UserError where another worker has it.
         """
-        over = threading.Event()
-        self._beat(gone)
+        stop = threading.Event()
+        self._beat(dead_owner)
 
         def live() -> None:
             last_s = boottime_s()
             try:
-                while not over.wait(min(LOOK_S, self.lease_s / BEATS)):
+                while not stop.wait(min(LOOK_S, self.lease_s / BEATS)):
                     self._heed()
                     if boottime_s() - last_s >= self.lease_s / BEATS:
                         last_s = boottime_s()
@@ -110,13 +110,13 @@ class Worker:
         try:
             yield
         finally:
-            over.set()
+            stop.set()
             with suppress(JournalPaused):
                 self.journal.call("worker_leave", self.owner)
 
-    def _beat(self, gone: str = "") -> None:
+    def _beat(self, dead_owner: str = "") -> None:
         level, slots = int(self.machine.level), self.ident.slots
-        beat = (self.owner, level, __version__, slots, gone, [*self.under_way])
+        beat = (self.owner, level, __version__, slots, dead_owner, [*self.under_way])
         answer, lease_s = self.journal.call("worker_beat", *beat)
         if answer == "taken":
             raise name_taken(self.ident.name)

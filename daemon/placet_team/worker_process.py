@@ -129,25 +129,27 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
     while not ending.is_set():
         with worker.journal.read() as reader:
             found, lease_s = member_rows(reader.connection, name), quiet_limit_s(reader)
-        gone = ""
+        dead_owner = ""
         if found:
             other = OWNER_JSON.validate_json(found[0].owner)
             if (other.host, other.boot_id) == (mine.host, mine.boot_id):
                 if is_alive(other):
                     raise name_taken(name, "this machine")
-                gone = found[0].owner
+                dead_owner = found[0].owner
         now_s = boottime_s()
         began_s = now_s if now_s - looked_s > GAP_S else began_s  # the database was away
         looked_s = now_s
-        if not found or gone or now_s - began_s >= lease_s:
+        if not found or dead_owner or now_s - began_s >= lease_s:
             try:
-                stack.enter_context(worker.alive(gone))
+                stack.enter_context(worker.alive(dead_owner))
             except UserError:
-                if found and not gone:
+                if found and not dead_owner:
                     raise
             else:
                 return True
-        if not reported and not gone:  # else another worker was quicker, and the next look names it
+        if (
+            not reported and not dead_owner
+        ):  # else another worker was quicker, and the next look names it
             reported, waits = True, f"This one waits {lease_s:.0f} s: that may have ended."
             say(f"{name_taken(name).what} {waits}")
         ending.wait(LOOK_S)

@@ -138,8 +138,8 @@ class Machine:
         names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, path.name)]
         forget_worktree(repo, path)
         lost_marker(path).unlink(missing_ok=True)
-        there = loose_refs(repo, names)
-        move_refs(repo, {name: wanted.get(name, "") for name in {*there, *wanted}})
+        found = loose_refs(repo, names)
+        move_refs(repo, {name: wanted.get(name, "") for name in {*found, *wanted}})
         try:
             yield ports, mission_of(case, approved_in(raw, PLANNABLE), token), carriers
         finally:

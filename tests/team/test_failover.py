@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.search.test_team_faults import EXPECTED, LEASE_S, SLOW, STEP, Squad, agent, plan, reached
+from tests.search.test_team_faults import (
+    EXPECTED,
+    LEASE_S,
+    SLOW,
+    STEP,
+    SharedTeam,
+    agent,
+    plan,
+    reached,
+)
 
 import pgkit
 from gitkit import make_repo
@@ -72,19 +81,19 @@ def test_team_completes_missions_after_standby_takeover(tmp_path: Path) -> None:
         pair = Pair(server.folder, server.port, process=server.process, other=standby)
         try:
             with running_team(tmp_path, pair, LEASE_S, vault) as team:
-                squad = Squad(team, repo, pair, unused)
-                squad.host()
+                shared = SharedTeam(team, repo, pair, unused)
+                shared.host()
                 workers = [team.worker(f"w{n}") for n in range(2)]
-                idents = [squad.ask("slow") for _ in range(3)]
-                squad.planned(*idents)
-                squad.approve(*idents)
-                reached(squad, idents[0], "model.called", 2)
+                idents = [shared.ask("slow") for _ in range(3)]
+                shared.planned(*idents)
+                shared.approve(*idents)
+                reached(shared, idents[0], "model.called", 2)
                 server.stop("kill")
                 began = time.monotonic()
                 standby.sql("SELECT pg_promote()")
-                squad.ended(*idents, patience_s=90)
-                bad = [f"{i}: {w}" for i in idents for w in squad.judge(i, *EXPECTED["slow"])]
-                squad.fire(*workers)
+                shared.ended(*idents, patience_s=90)
+                bad = [f"{i}: {w}" for i in idents for w in shared.judge(i, *EXPECTED["slow"])]
+                shared.fire(*workers)
                 said = vault.click("journal", "verify", check=False)
                 print(f"all ended {time.monotonic() - began:.0f} s after the server died")
                 assert (bad, said.returncode) == ([], 0), f"{said.stdout}{said.stderr}"

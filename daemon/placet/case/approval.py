@@ -104,12 +104,12 @@ def refusal(
     if decision in ("approve", "reject") and case.asking is not None and case.asking.amended:
         return None  # of a wider scope, which has its own note
     states, what = _DECIDABLE[decision]
-    there = case.acting in states
+    allowed = case.acting in states
     if decision == "retry" and case.state is State.REVIEW:
-        there = bool(case.outcome.report_path)
+        allowed = bool(case.outcome.report_path)
     elif case.state is State.FAILED and decision != "retry":
-        there = there and bool(case.plan.path)
-    if not there:
+        allowed = allowed and bool(case.plan.path)
+    if not allowed:
         return f"{state_sentence(case)}, so there is {what}."
     if note is None or decision == "retry":
         return None

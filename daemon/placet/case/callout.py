@@ -209,13 +209,13 @@ def settled(raw: bytes, case: Case, path: str = "") -> bytes:
     box = find_box(body)
     if box is None:
         return raw
-    theirs = _not_known(box.lines, case.plan.box)
-    if theirs:  # a command may have written the box
-        theirs = _not_known(theirs, with_marks("", box_lines(raw, box_of(case, path))))
-    if not theirs:
+    added_lines = _not_known(box.lines, case.plan.box)
+    if added_lines:  # a command may have written the box
+        added_lines = _not_known(added_lines, with_marks("", box_lines(raw, box_of(case, path))))
+    if not added_lines:
         return raw
     end = "\r\n" if "\r\n" in body else "\n"
-    quoted = (line if line.startswith(">") else f"> {line}" for line in theirs)
+    quoted = (line if line.startswith(">") else f"> {line}" for line in added_lines)
     text = end.join([REMARKS, *quoted, "", body[box.end :]])
     return raw[: len(raw) - len(body.encode())] + text.encode()
 
@@ -362,8 +362,12 @@ def _about(
         else:
             cap = iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
             summary, *rest = _permissions(plan.scope, cap, day_usd)
-            gone = left_out(plan)
-            lines += [summary, *([f"**Left out**: {gone}."] if gone else []), *rest]
+            left_out_text = left_out(plan)
+            lines += [
+                summary,
+                *([f"**Left out**: {left_out_text}."] if left_out_text else []),
+                *rest,
+            ]
             problem = next(iter(contradictions(plan)), "")
     except PlanProblems as found:
         problem = found.problems[0].message

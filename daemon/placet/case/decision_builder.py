@@ -195,12 +195,12 @@ class DecisionBuilder:
         if plan.digest == self.case.plan.digest:  # what placet writes is no edit
             self.set_plan(digest=self.text(plan_text(new or now.raw)))
         self.stamp_plan(plan, changes)
-        over = self.case.state is State.COMPLETED
-        if over:
+        is_completed = self.case.state is State.COMPLETED
+        if is_completed:
             self.write_box(now, box_of(self.case, plan.path), new)
         if plan.path != home:
             self.commands.append(Move(plan.path, home))
-        if not over:
+        if not is_completed:
             self.write_box(now, box_of(self.case, home), new)
 
 

@@ -122,12 +122,12 @@ def _rejected(case: Case, rows: Rows) -> Explained:
 
 
 def _withdrawn(case: Case, rows: Rows) -> Explained:
-    gone = _last(rows, {Action.REQUEST_WITHDRAWN, Action.PLAN_WITHDRAWN})
-    what = "its note" if gone is None else show(gone.details["path"])
+    removal = _last(rows, {Action.REQUEST_WITHDRAWN, Action.PLAN_WITHDRAWN})
+    what = "its note" if removal is None else show(removal.details["path"])
     why = f"{what} was taken away at {case.since}."
     if not case.request_path:
         return why, ("Put it back where it was, or write a new request.",)
-    if gone is not None and gone.action_type == Action.PLAN_WITHDRAWN:
+    if removal is not None and removal.action_type == Action.PLAN_WITHDRAWN:
         return why, (f"{text_back(case.request_id)}.", f"Or, for a new plan: {_retry(case)}.")
     return why, (f"Put it back where it was; or, for a new plan: {_retry(case)}.",)
 

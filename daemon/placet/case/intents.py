@@ -166,9 +166,9 @@ def _changed(case: Case, intent: Intent, notes: CaseNotes, note: NoteSeen, at: s
     if intent.what == "answer":
         assert case.asking is not None, "_its_note found the note that asks"
         options = case.asking.options
-        there = answer_in(note, options)
-        if there.text or there.problem:
-            raise OutdatedError(there.problem or f"{show(note.path)} has an answer already.")
+        existing = answer_in(note, options)
+        if existing.text or existing.problem:
+            raise OutdatedError(existing.problem or f"{show(note.path)} has an answer already.")
         change = _edited(notes, note, intent, at, with_answer(note.raw, texts[0], options))
         if not answer_in(change.notes.asked[0], options).text:
             raise OutdatedError("Nothing of this answer would be seen in the note.")

@@ -128,15 +128,15 @@ class Ledger:
 
         Money is 0 if the cost so far is unknown.
         """
-        gone = sum(self.held.values(), self.used)
+        spent = sum(self.held.values(), self.used)
         limits = self.limits
-        usd = limits.usd if gone.usd is None else _minus(limits.usd, gone.usd)
+        usd = limits.usd if spent.usd is None else _minus(limits.usd, spent.usd)
         return Limits(
-            _minus(limits.tokens, gone.tokens),
-            Decimal(0) if gone.usd is None and usd is not None else usd,
-            _minus(limits.working_time_s, gone.working_time_s),
+            _minus(limits.tokens, spent.tokens),
+            Decimal(0) if spent.usd is None and usd is not None else usd,
+            _minus(limits.working_time_s, spent.working_time_s),
             _minus(limits.wall_time_s, self.wall_time_s),
-            _minus(limits.tool_calls, gone.tool_calls),
+            _minus(limits.tool_calls, spent.tool_calls),
         )
 
     def time_left_s(self) -> float:
@@ -425,8 +425,8 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
     """
     allowed = call.max_tokens
     for ledger in ledgers:
-        if (gone := exceeded(ledger)) is not None:
-            return gone
+        if (excess := exceeded(ledger)) is not None:
+            return excess
         left = ledger.remaining()
         if left.tokens is not None:
             allowed = min(allowed, left.tokens - call.prompt_tokens)

@@ -85,12 +85,12 @@ def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]
     name = (
         "a call" if use is None else f"{use.name} {json.dumps(dict(use.input), ensure_ascii=False)}"
     )
-    whole = f'read_file, path "{keep(content)}", or ' if isinstance(content, str) else ""
+    read_again = f'read_file, path "{keep(content)}", or ' if isinstance(content, str) else ""
     return {
         **block,
         "content": f"[{size:,} characters left out to make room: the result of"
         f" {at_most(name, 150)}. What the call did stands; to see the result again:"
-        f" {whole}read, search or run again.]",
+        f" {read_again}read, search or run again.]",
     }
 
 

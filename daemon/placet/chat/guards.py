@@ -276,8 +276,8 @@ def check(
         stop = Stop(End.ITERATION_CAP, f"all {cap} iterations were used without finishing")
         return Halt(stop, stop.end.value)
     for ledger in ledgers:
-        if (gone := exceeded(ledger)) is not None:
-            return Halt(stop := gone.stop(), stop.end.value)
+        if (excess := exceeded(ledger)) is not None:
+            return Halt(stop := excess.stop(), stop.end.value)
     new: list[Sign] = []
     for sign in _signs(history, settings):
         nudged_at = history.nudged.get(sign.pattern)
@@ -306,8 +306,8 @@ def check_call(
     """
     if call.effect is not Effect.CONTROL:
         for ledger in ledgers:
-            if (gone := no_tool_call_left(ledger)) is not None:
-                return Halt(stop := gone.stop(), stop.end.value)
+            if (excess := no_tool_call_left(ledger)) is not None:
+                return Halt(stop := excess.stop(), stop.end.value)
     if not (detail := _repetition(history, settings, call)):
         return None
     if Pattern.REPETITION in history.nudged:

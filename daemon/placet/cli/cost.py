@@ -155,10 +155,10 @@ def _remarks(found: Mapping[str, Any]) -> list[str]:
             f"What {counted(unknown, 'call')} cost is not known, as System/placet.toml has no "
             "price of the model: [[model.price]]"
         )
-    if lost := total["unanswered"]:
+    if unanswered := total["unanswered"]:
         remarks.append(
-            f"{counted(lost, 'call')} got no answer, and may have used {total['lost_tokens']:,} "
-            "tokens: counted at the most that it can be"
+            f"{counted(unanswered, 'call')} got no answer, and may have used "
+            f"{total['lost_tokens']:,} tokens: counted at the most that it can be"
         )
     if since := found["since"]:
         remarks.append(f"Since {shown_time(since)}")

@@ -411,17 +411,17 @@ def init_command(
         click.echo(path)
     as_before = f" Already there and unchanged: {len(kept)}." if kept else ""
     say(f"Created {counted(len(made), 'file')}.{as_before}")
-    there = Site(str(place), site.env)
+    new_site = Site(str(place), site.env)
     if chosen is not None:
-        _take_model(there, chosen)
+        _take_model(new_site, chosen)
         if is_new:
-            _limit_day(there)
+            _limit_day(new_site)
     for name, path in named.items():
-        add_portal(there, name, path)
+        add_portal(new_site, name, path)
         say(f"The repository {path} is the portal {name}: requests name it with `portal: {name}`.")
     if is_new:
         _say_waiting(place)
-    _say_next(folder, there, wants_key=chosen.needs_key if chosen else _wants_key(there))
+    _say_next(folder, new_site, wants_key=chosen.needs_key if chosen else _wants_key(new_site))
 
 
 def _confirm_home(place: Path, *, asks: bool) -> None:

@@ -161,15 +161,17 @@ def journal_move_command(site: Site) -> None:
     from placet.host.lock import VaultLock, this_process
 
     state, wanted = site.state, site.in_force().config.team.database
-    there = address_of(state.journal)
-    if there == wanted or not is_begun(state.journal):
+    address = address_of(state.journal)
+    if address == wanted or not is_begun(state.journal):
         raise UserError(
-            "The journal is where [team] database says." if there else "The journal is in a file.",
+            "The journal is where [team] database says."
+            if address
+            else "The journal is in a file.",
             "" if wanted else "To have it in PostgreSQL: placet team init ADDRESS",
         )
-    if there and wanted:
+    if address and wanted:
         raise UserError(
-            f"The journal is in {there}, and [team] database names another database.",
+            f"The journal is in {address}, and [team] database names another database.",
             "First move it into a file: placet config set team.database '' && placet journal move",
         )
     with Vault(site.vault) as folder, VaultLock(state.lock, this_process(), Clock().now()):
@@ -177,7 +179,7 @@ def journal_move_command(site: Site) -> None:
         kept = (
             str(database_of(wanted).move_in(state.journal, wanted, whose))
             if wanted
-            else database_of(there).move_out(state.journal)
+            else database_of(address).move_out(state.journal)
         )
     click.echo(wanted or state.journal)
     say(f"moved; the old one is kept as {kept}")
@@ -545,7 +547,7 @@ def await_case(site: Site, path: str, after: int) -> str:
 
     `after` is the journal's last row before. Raises UserError where it cannot be used, or is gone.
     """
-    daemon, there, news = Presence(site), True, new_rows(site, after, routine=False)
+    daemon, exists, news = Presence(site), True, new_rows(site, after, routine=False)
     while True:
         for row in next(news):
             if row.details.get("path") != visible(path):
@@ -557,12 +559,12 @@ def await_case(site: Site, path: str, after: int) -> str:
                 raise UserError(
                     f"{visible(path)} cannot be used: {why}", "Fix it: it is read again."
                 )
-        if not there:
+        if not exists:
             raise UserError(
                 f"{visible(path)} was taken away before it was planned.",
                 "Submit it again: placet submit",
             )
-        there = (site.vault / path).exists()  # its row may be written already, and is read next
+        exists = (site.vault / path).exists()  # its row may be written already, and is read next
         daemon.say_changes()
 
 

@@ -94,8 +94,8 @@ def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str)
             "with a commit of what is there."
         )
     for other in portals:
-        there = portal_path(site.vault, load(site.vault), other)
-        if there.is_dir() and there.samefile(place):
+        other_path = portal_path(site.vault, load(site.vault), other)
+        if other_path.is_dir() and other_path.samefile(place):
             say(f"The portal {other} is the same repository.")
     return place
 

@@ -814,8 +814,8 @@ def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
 def _id(case: CaseData, vault: Path) -> Text:
     """Return a case's id; it opens the note that has to be read next."""
     asking = case["asking"] or {"path": ""}
-    over = "" if case["state"] in OPEN else case["report"]
-    path = asking["path"] or over or case["plan"] or case["request"]
+    report = "" if case["state"] in OPEN else case["report"]
+    path = asking["path"] or report or case["plan"] or case["request"]
     colour = COLOURS[case["state"]]
     if not path:
         return words(case["request_id"], colour, bold=True)

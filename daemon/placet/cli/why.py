@@ -192,9 +192,9 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         mission = failed_mission(reader, case, of_last_mission(rows))
         if mission is not None:
             return [*mission.pop("happened"), *notices], mission.pop("next"), mission
-        lost = "Its mission failed. The journal no longer has the details."
+        no_details = "Its mission failed. The journal no longer has the details."
         return (
-            [lost, *notices],
+            [no_details, *notices],
             [
                 f"Read the report: {visible(case.outcome.report_path)}",
                 f"Set `status: pending` in {visible(case.request_path) or 'the request'} for "

@@ -99,10 +99,10 @@ def put_new(folder: int, temp: Temporary, name: str, path: str, data: bytes) -> 
         rename_new(folder, temp.name, folder, name)
     except FileExistsError:
         try:
-            there, _ = read(folder, name, path, len(data))
+            existing, _ = read(folder, name, path, len(data))
         except (NotAFile, TooLarge, NotSettled):
-            there = None
-        if there != data:
+            existing = None
+        if existing != data:
             raise AlreadyThere(path) from None
         return False
     temp.is_kept = True

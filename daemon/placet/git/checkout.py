@@ -205,9 +205,9 @@ def _fast_forward(repo: Repo, place: Place, before: str, new: str) -> str:
         if os.path.lexists(repo.path / path) or any(
             folder.is_symlink() or folder.is_file() for folder in above
         ):
-            there = show(str(repo.path / path))
+            shown_path = show(str(repo.path / path))
             raise UserError(
-                f"{there} is not committed, and the merge would overwrite it.",
+                f"{shown_path} is not committed, and the merge would overwrite it.",
                 "Commit or move it, then run the command again.",
             )
     try:

@@ -164,11 +164,11 @@ def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
     Deleted files are written again from the commit at `ref`, or from the branch if there is no such
     reference. Deleting takes no space. Raises OSError or GitError.
     """
-    gone = _delete_since(wt.path, since_ns)
-    back = _put_back(wt, ref, gone) if gone else []
+    deleted = _delete_since(wt.path, since_ns)
+    back = _put_back(wt, ref, deleted) if deleted else []
     return (
         f"what it had written was deleted, so that there is room again: "
-        f"{counted(len(gone), 'file')}, "
+        f"{counted(len(deleted), 'file')}, "
         f"of which {len(back)} as they were again at the last checkpoint"
     )
 
@@ -192,7 +192,7 @@ def _put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
 
 
 def _delete_since(top: Path, since_ns: int) -> list[str]:
-    gone: list[str] = []
+    deleted: list[str] = []
     ahead, seen = [top], []
     while ahead:
         folder = ahead.pop()
@@ -209,9 +209,9 @@ def _delete_since(top: Path, since_ns: int) -> list[str]:
                     ahead.append(Path(entry.path))
                 elif info.st_ctime_ns > since_ns and not (folder == top and entry.name == ".git"):
                     os.unlink(entry.path)  # noqa: PTH108 - slower, and there may be half a million
-                    gone.append(os.path.relpath(entry.path, top))
+                    deleted.append(os.path.relpath(entry.path, top))
     for folder in reversed(seen[1:]):
         with suppress(OSError):  # not empty
             if folder.stat().st_ctime_ns > since_ns:
                 folder.rmdir()
-    return gone
+    return deleted

@@ -72,11 +72,11 @@ def changes_in(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]
 
 def approved_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
     """Return the ignored files that a person approved by name, without `changed`."""
-    there = [path for path in _named(wt).difference(changed) if is_work(wt, path)]
-    if not there:
+    matching = [path for path in _named(wt).difference(changed) if is_work(wt, path)]
+    if not matching:
         return []
     modules = tuple(f"{module}/" for module in _modules(wt))
-    rules = _rules(wt, [path for path in there if not path.startswith(modules)])
+    rules = _rules(wt, [path for path in matching if not path.startswith(modules)])
     return [path for path, rule in rules.items() if not rule.for_good]
 
 

@@ -284,9 +284,9 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
             remarks.append("Your commits are signed; placet's are not.")
         if _has_hooks(repo):
             remarks.append("Your git hooks did not run on placet's commits.")
-        remote, theirs = remote_of(repo)
+        remote, remote_branch = remote_of(repo)
         if f"refs/remotes/{remote}/{into}" in refs.at:
-            theirs = into
+            remote_branch = into
         return After(
             into,
             ahead,
@@ -295,7 +295,7 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
             tuple(remarks),
             tuple(dirty_paths(repo)[:MAX_UNSEEN]),
             remote,
-            theirs,
+            remote_branch,
             bare=repo.is_bare,
         )
     except (GitError, UserError) as error:

@@ -220,8 +220,10 @@ def _forget_missing_worktrees(repo: Repo, worktrees: Path, live: Collection[str]
     `live` stay.
     """
     for admin, place in list(known_worktrees(repo)):
-        ours = place.parent == worktrees.resolve() and not any(name in place.name for name in live)
-        if ours and not os.path.lexists(place):
+        is_ours = place.parent == worktrees.resolve() and not any(
+            name in place.name for name in live
+        )
+        if is_ours and not os.path.lexists(place):
             delete_tree(admin)
             yield place
 
@@ -241,7 +243,7 @@ def delete_leftovers(
     is at a reference.
     """
     left = remove_leftovers([repo], worktrees, live, before, when, redact)
-    gone = [str(one.path) for one in left if one.removed]
+    removed = [str(one.path) for one in left if one.removed]
     asked = ("refname", "objectname", "committerdate:unix")
     try:
         for ref, sha, made in list(rows_of(place_of(repo), asked, "refs/placet")):
@@ -252,7 +254,7 @@ def delete_leftovers(
                 and refs_with(repo, sha, *BRANCHES)
             ):
                 run_git(neutral(place_of(repo)), "update-ref", "-d", ref, sha)
-                gone.append(ref)
+                removed.append(ref)
     except (GitError, RepositoryChanged):
         pass  # the next mission retries; git's output is in the journal
-    return gone
+    return removed

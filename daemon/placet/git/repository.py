@@ -276,8 +276,8 @@ class Refs:
 
     def ends_in(self, base_branch: str) -> str:
         """Return the branch that work started on `base_branch` is merged into, or the default."""
-        there = base_branch and f"refs/heads/{base_branch}" in self.at
-        return base_branch if there else self.default
+        exists = base_branch and f"refs/heads/{base_branch}" in self.at
+        return base_branch if exists else self.default
 
     def named(self, names: Sequence[str]) -> list[str]:
         """Return the branches of these names, here and at remotes, and each remote's default."""
@@ -370,8 +370,8 @@ _IN_PROGRESS = {
 
 def in_progress(repo: Repo) -> str:
     """Return the unfinished operation in the checkout, such as `rebase`; "" for none."""
-    there = (what for name, what in _IN_PROGRESS.items() if (repo.git_dir / name).exists())
-    return next(there, "")
+    operations = (what for name, what in _IN_PROGRESS.items() if (repo.git_dir / name).exists())
+    return next(operations, "")
 
 
 def notes(repo: Repo) -> list[str]:

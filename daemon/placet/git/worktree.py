@@ -303,11 +303,11 @@ def delete(wt: Worktree) -> None:
 
 def _clear(wt: Worktree) -> None:
     """Delete the worktree, but not its lock, which the caller still holds."""
-    gone = wt.path.with_name(f"{wt.path.name}.removed")
-    delete_tree(gone)
+    removed_path = wt.path.with_name(f"{wt.path.name}.removed")
+    delete_tree(removed_path)
     with suppress(FileNotFoundError):
-        wt.path.rename(gone)
-    delete_tree(gone)
+        wt.path.rename(removed_path)
+    delete_tree(removed_path)
     if wt.git_dir.is_dir():
         (wt.git_dir / "locked").unlink(missing_ok=True)
         with one_at_a_time(wt.repo):

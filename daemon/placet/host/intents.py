@@ -60,8 +60,8 @@ def read(path: Path) -> Intent | None:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags), "rb") as file:
             info = os.fstat(file.fileno())
-            ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
-            if not ours or info.st_size > MAX_BYTES:
+            is_ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+            if not is_ours or info.st_size > MAX_BYTES:
                 return None
             found = INTENT_JSON.validate_json(file.read(MAX_BYTES))
         needs_words = found.what in ("reject", "answer")

@@ -59,10 +59,10 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     if named:
         path = expand_home(named).absolute()
         if not path.is_dir():
-            there = path.exists() or path.is_symlink()
+            exists = path.exists() or path.is_symlink()
             raise UserError(
-                f"The vault {path} is {'not a folder' if there else 'not there'}.",
-                "Name a folder." if there else f"Make one there: placet init {path}",
+                f"The vault {path} is {'not a folder' if exists else 'not exists'}.",
+                "Name a folder." if exists else f"Make one there: placet init {path}",
                 exit_code=2,
             )
         return path

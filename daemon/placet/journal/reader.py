@@ -54,8 +54,8 @@ def snapshot(path: Path, undecodable: str = "strict") -> Iterator[Connection]:
         with file_snapshot(path, undecodable) as connection:
             yield connection
         return
-    with plain_errors(path), database_of(address).snapshot(address) as there:
-        yield there
+    with plain_errors(path), database_of(address).snapshot(address) as source:
+        yield source
 
 
 @contextlib.contextmanager
@@ -492,12 +492,14 @@ def query(
         ) as error:  # Warning: two statements, before Python 3.12
             if isinstance(error, sqlite3.Error) and is_damage(error):
                 raise
-            late = (
+            is_late = (
                 isinstance(error, sqlite3.OperationalError)
                 and primary_code(error) == sqlite3.SQLITE_INTERRUPT
             )
             raise UserError(
-                f"the query took over {timeout_s:.0f} s" if late else f"the query failed: {error}",
+                f"the query took over {timeout_s:.0f} s"
+                if is_late
+                else f"the query failed: {error}",
                 "it must be one SELECT; `SELECT sql FROM sqlite_master` lists the tables",
                 exit_code=2,
             ) from error

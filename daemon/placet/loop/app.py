@@ -281,8 +281,8 @@ def _remove_leftovers(ports: Ports) -> None:
             ports.say(f"Removed {one.path}, left over from a crash. Its work is kept at {one.kept}")
         else:
             ports.say(f"Removed {one.path}, left over from a crash. It was empty.")
-    if gone := [str(one.path) for one in left if one.removed]:
-        facts = {"path": str(ports.worktrees), "gone": gone}
+    if removed := [str(one.path) for one in left if one.removed]:
+        facts = {"path": str(ports.worktrees), "gone": removed}
         ports.journal.commit([of_daemon(ports.clock, Action.GIT_TIDIED, **facts)])
 
 

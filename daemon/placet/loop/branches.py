@@ -75,7 +75,7 @@ class BranchWatch:
         if self.thread is not None or now - self._glanced_at < GLANCE_EVERY_S:
             return
         self._glanced_at = now
-        if whole := now - self._looked_at >= LOOK_EVERY_S:
+        if is_full := now - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = now
         asked = branches()
         if not asked:
@@ -85,7 +85,7 @@ class BranchWatch:
         def look() -> None:
             found: list[BranchNews] = []
             for path, opens in asked.items():
-                if (whole and opens) or may_have_moved(opens, known[path]):
+                if (is_full and opens) or may_have_moved(opens, known[path]):
                     self.asks = True
                     try:
                         found.append(look_at_branches(path, opens, known[path]))
@@ -102,7 +102,7 @@ class BranchWatch:
                 self.ring()
 
         self.asks = any(
-            (whole and opens) or known[path].ends is None for path, opens in asked.items()
+            (is_full and opens) or known[path].ends is None for path, opens in asked.items()
         )
         thread = threading.Thread(target=look, name="branches", daemon=True)
         try:
@@ -134,13 +134,13 @@ def explain_drops(book: Cases, known: dict[Path, Stamp]) -> None:
 
     `known` has the reports that were read; only those that changed since are read again.
     """
-    gone = [
+    dropped = [
         branch
         for branches in book.cases.watched.values()
         for branch in branches
         if branch.became in ("dropped", "gone") and branch.report_path
     ]
-    for branch in gone:
+    for branch in dropped:
         report = book.vault.root / branch.report_path
         if known.get(report) == (stamp := stamp_of(report)):
             continue

@@ -106,13 +106,13 @@ class OpenCases(Mapping[str, Case]):
 
         Such a case has neither a note, nor its place at one of `paths`, nor its trace id in `busy`.
         """
-        there = {note.trace_id for note in notes}
-        self._asked &= there.union(paths)
+        present = {note.trace_id for note in notes}
+        self._asked &= present.union(paths)
         self.held = {
             trace: case
             for trace, case in self.held.items()
             if case.state in OPEN
-            or trace in there
+            or trace in present
             or trace in busy
             or case.request_path in paths
             or case.plan.path in paths

@@ -149,19 +149,19 @@ def must_be_there(
     at each retry. Raises UserError if the journal has to be moved first, if the database cannot be
     used, or if it is away when `ending` is set.
     """
-    there, wanted = address_of(state.journal), config.team.database
-    if there == wanted:
+    found, wanted = address_of(state.journal), config.team.database
+    if found == wanted:
         if wanted:
             _create_tables(wanted, on_wait, ending)
         return
-    if not there and not state.journal.exists():
+    if not found and not state.journal.exists():
         _create_tables(wanted, on_wait, ending)
         put(address_file(state.journal), f"{wanted}\n".encode())
         return
     vault = shlex.quote(str(state.vault))
     raise UserError(
         "The journal is "
-        + (f"in the database {there}" if there else f"in the file {state.journal}")
+        + (f"in the database {found}" if found else f"in the file {state.journal}")
         + ", and [team] database names "
         + (f"{wanted}." if wanted else "none."),
         f"Move it: placet journal move --vault {vault}",

@@ -151,9 +151,9 @@ def _from_archive(
         raise OutdatedError(f"{show(intent.path)} cannot be read: {error}") from error
     if not intent.path.startswith(f"{Folder.ARCHIVE}/") or trace_of(raw) != case.trace_id:
         raise OutdatedError(f"{show(intent.path)} is not the request of {case.request_id}.")
-    there = vault.scan([Folder.REQUESTS]).found
+    found = vault.scan([Folder.REQUESTS]).found
     names = (numbered(f"{Folder.REQUESTS}/{name}", number) for number in count(1))
-    home = next(path for path in names if path not in there)
+    home = next(path for path in names if path not in found)
     request = inspect_note(home, raw, vault.owner(intent.path))
     moves = (Move(intent.path, home),)
     return replace(intent, path=home), replace(its, request=request), moves

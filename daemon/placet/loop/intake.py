@@ -170,12 +170,12 @@ class Intake:
     def _forget(self, looks: FileHistory) -> bool:
         """Forget notes that no longer exist; return whether there were any."""
         known = (self.notes.keys() | self.odd.keys()) - looks.seen.keys()
-        gone = [path for path in known if path in self._empty or path not in looks.missing]
-        for path in gone:
+        missing = [path for path in known if path in self._empty or path not in looks.missing]
+        for path in missing:
             self.notes.pop(path, None)
             self.odd.pop(path, None)
             self._read_as.pop(path, None)
-        return bool(gone)
+        return bool(missing)
 
     def absent(self, trace_id: str, path: str, *, asks: bool = False) -> bool:
         """Return whether a case's note is gone from its place; `asks` if it is a question.
@@ -281,13 +281,13 @@ class Intake:
         """Read the notes that are new or changed; return whether there were any."""
         now = self.clock.monotonic()
         self._read_again = {path: at for path, at in self._read_again.items() if at > now}
-        there = sorted(path for path in settled if not self._is_read(path, found[path]))
-        for path in there:
+        unread = sorted(path for path in settled if not self._is_read(path, found[path]))
+        for path in unread:
             self.notes.pop(path, None)
             self.odd.pop(path, None)
             if self._read_one(path, found[path]):
                 self._read_as[path] = found[path].fingerprint
-        return bool(there)
+        return bool(unread)
 
     def _read_one(self, path: str, thing: Found) -> bool:
         """Read a note; return whether it need not be read again until the file changes."""

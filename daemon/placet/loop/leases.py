@@ -40,8 +40,8 @@ def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: Taker | None
             # belongs to a dead one, unless a worker holds it.
             left = lease is not None and lease.held and lease.owner.host == owner.host
             left = left and not is_with_worker(reader, case.trace_id)
-        gone = lease.token if lease is not None and left else None
-        acquire = AcquireLease(case.trace_id, owner, LEASE_TTL_S, gone)
+        dead_token = lease.token if lease is not None and left else None
+        acquire = AcquireLease(case.trace_id, owner, LEASE_TTL_S, dead_token)
     committed = _begun(book, case, plan, taker, acquire)
     case = book.cases[case.trace_id]
     facts: dict[str, object] = {

@@ -123,11 +123,11 @@ class Notices:
         """Write `text` at `side`, unless it is there. Raises what the vault raises."""
         try:
             # checked first: most texts stay the same, and a read needs no fsync
-            there, _ = self.vault.read(side)
+            current, _ = self.vault.read(side)
         except Gone:
-            there = None
+            current = None
         mark = sha256(text).hexdigest()
-        found = "" if there is None else sha256(there).hexdigest()
+        found = "" if current is None else sha256(current).hexdigest()
         marks = self.written.get(show(path), "").split()
         is_own = found in ("", mark) or any(
             found in marks.split() for marks in self.written.values()
@@ -142,9 +142,9 @@ class Notices:
                 note,
                 known=known,
             )
-        if not is_own or there == text:
+        if not is_own or current == text:
             return
-        if there is None:
+        if current is None:
             self.vault.publish(side, text)
         else:
             self.vault.replace(side, found, text)

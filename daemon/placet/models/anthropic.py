@@ -303,20 +303,20 @@ async def _bound(response: httpx2.Response) -> None:
         raise OverLimit("the answer is compressed, which placet did not ask for")
     response.encoding = "utf-8"
     assert isinstance(response.stream, httpx2.AsyncByteStream), "the client is asynchronous"
-    whole: httpx2.AsyncByteStream = response.stream
+    stream: httpx2.AsyncByteStream = response.stream
     most = MAX_REPLY_BYTES if response.is_success else MAX_ERROR_BYTES
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             left = most
-            async for piece in whole:
+            async for piece in stream:
                 left -= len(piece)
                 if left < 0:
                     raise OverLimit(f"the answer is longer than {megabytes(most)}")
                 yield piece
 
         async def aclose(self) -> None:
-            await whole.aclose()
+            await stream.aclose()
 
     response.stream = Bounded()
 

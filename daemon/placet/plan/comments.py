@@ -161,22 +161,22 @@ def without_comments(outline: Outline) -> Outline:
     if not blocks:
         return outline
     lines = list(outline.lines)
-    gone: set[int] = set()
+    removed: set[int] = set()
     for block in blocks:
-        gone.update(range(block.first, block.last + 1))
-    for at in gone:
+        removed.update(range(block.first, block.last + 1))
+    for at in removed:
         lines[at] = ""
     at = 0
     for block in blocks:
         # of the blanks around it those before it are enough
         at = max(at, block.last + 1)
         while not lines[block.first - 1].strip() and at < len(lines) and not lines[at].strip():
-            gone.add(at)
+            removed.add(at)
             at += 1
     # One without an end stays: the plan is invalid, and the problem names its line.
     open_at = max(outline.fences) if outline.unclosed else -1
-    fences = {a: end for a, end in outline.fences.items() if a not in gone or a == open_at}
-    return replace(outline, lines=tuple(lines), fences=fences, left_out=frozenset(gone))
+    fences = {a: end for a, end in outline.fences.items() if a not in removed or a == open_at}
+    return replace(outline, lines=tuple(lines), fences=fences, left_out=frozenset(removed))
 
 
 def _marked(outline: Outline, part: Part) -> Iterator[CommentBlock]:
@@ -336,12 +336,12 @@ def uncommented(body: str) -> str:
     """Return a plan's lines that are no comments, without blank ones that mean nothing."""
     outline = without_comments(outline_of(body))
     code = outline.code
-    gone = {at for part in comment_parts(outline) for at in range(part.at, part.end)}
-    gone |= outline.left_out
+    removed = {at for part in comment_parts(outline) for at in range(part.at, part.end)}
+    removed |= outline.left_out
     return "\n".join(
         line
         for at, line in enumerate(outline.lines)
-        if at not in gone and (at in code or (line.strip() and line != REMARKS))
+        if at not in removed and (at in code or (line.strip() and line != REMARKS))
     )
 
 
@@ -487,9 +487,12 @@ def rejection_reason(body: str) -> str:
     parts = outline.parts(0, len(outline.lines), 6)
     title = title_line(parts)
     for part in parts:
-        beside = _REJECTED.match(part.title)
-        if part.level and part.at != title and (part.name in REJECTIONS or beside):
-            out += [beside[1].strip("*_` ") if beside else "", unescaped_text(outline.texts(part))]
+        heading = _REJECTED.match(part.title)
+        if part.level and part.at != title and (part.name in REJECTIONS or heading):
+            out += [
+                heading[1].strip("*_` ") if heading else "",
+                unescaped_text(outline.texts(part)),
+            ]
     return "\n\n".join(text for text in out if text)
 
 

@@ -112,10 +112,10 @@ def _write_dangers(pattern: str) -> Iterator[str]:
     if parts[0] is None:
         yield f"{code(pattern)} lets it write almost anywhere in the repository."
         return
-    whole = glob_pattern(pattern).fullmatch
+    matches = glob_pattern(pattern).fullmatch
     for kind, paths in _FILES:
         if any(
-            _names(parts, path) or (path[0] != "/" and (whole(path) or whole(f"{path}/x")))
+            _names(parts, path) or (path[0] != "/" and (matches(path) or matches(f"{path}/x")))
             for path in paths
         ):
             yield f"{code(pattern)} lets it {kind}."

@@ -43,18 +43,18 @@ def text_to_do(body: str, plan: Plan) -> str:
     outline = without_comments(whole)
     parts = outline.parts(0, len(outline.lines), 2)
     steps = step_parts(outline)
-    gone = {*outline.left_out, *range(next(part.at for part in parts if part.level == 1))}
+    removed = {*outline.left_out, *range(next(part.at for part in parts if part.level == 1))}
     for part in parts:
         if part.level == 2 and (part.name == SECTION or part.name.startswith("rejection")):
-            gone.update(range(part.at, part.end))
+            removed.update(range(part.at, part.end))
     for at, end in ((part.at, part.end) for part in steps):
-        gone.update(boxes(whole.lines, at + 1, end, whole.code))
+        removed.update(boxes(whole.lines, at + 1, end, whole.code))
     lines = list(outline.lines)
     for number in plan.left_out:
         part = steps[number - 1]
-        gone.update(range(part.at + 1, part.end))
+        removed.update(range(part.at + 1, part.end))
         lines[part.at] += f"\n\n{NOT_APPROVED}\n"
-    return "\n".join(line for at, line in enumerate(lines) if at not in gone).strip()
+    return "\n".join(line for at, line in enumerate(lines) if at not in removed).strip()
 
 
 def with_other_tick(body: str, number: int) -> str:

@@ -371,9 +371,9 @@ class _Watch:
                 # The namespace's first process ends after all the others.
                 end = select.poll()
                 end.register(self._inner, select.POLLIN)
-                gone = end.poll(_DEATH_S * 1000)
+                ended = end.poll(_DEATH_S * 1000)
                 os.close(self._inner)
-                if not gone:
+                if not ended:
                     raise UserError("a command was killed, but some of its processes do not end")
 
     def _learn_inner(self) -> None:

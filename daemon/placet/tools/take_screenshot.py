@@ -77,10 +77,10 @@ def _unusable(_scope: Scope, level: Level) -> str:
             f"and this machine's is {level.value}"
         )
     if _browser() is None:
-        whole = next((name for name in WHOLE_BROWSERS if shutil.which(name)), None)
+        browser = next((name for name in WHOLE_BROWSERS if shutil.which(name)), None)
         missing = (
-            f"{whole} is here, but cannot run in the sandbox"
-            if whole
+            f"{browser} is here, but cannot run in the sandbox"
+            if browser
             else "there is no headless browser on this machine"
         )
         return f"{missing}; a person can install one: apt-get install chromium-headless-shell"

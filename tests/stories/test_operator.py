@@ -141,7 +141,7 @@ def test_vault_of_another_machine_needs_take_over(vault: TestVault) -> None:
     path = vault.root / "System" / "placet.toml"
     vault.configure('[vault]\nhost = "elsewhere"\n' + path.read_text())
     done = vault.cli("run", "--once", check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "elsewhere" in done.stderr
     assert "--take-over" in done.stderr
     assert vault.rows() == []

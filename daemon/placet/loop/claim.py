@@ -93,6 +93,7 @@ def refuse_claimed(config: Config, host: str) -> None:
             f"System/placet.toml). This machine is {host}.",
             "Two daemons on one synced vault would do everything twice. Stop the other, then: "
             "placet run --take-over",
+            exit_code=2,  # so that systemd does not start it again
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from placet.agent.mission import run_mission, unable
+from placet.agent.mission import failed_result, run_mission
 from placet.agent.record import AUTHOR, ENDED, PLACE, MissionPlace, Postponed, Record
 from placet.agent.work import Mission, path_of, refs
 from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
@@ -209,7 +209,7 @@ def not_taken(
 ) -> MissionResult:
     """Return the end of a mission whose branch was refused, or moved by another program."""
     end = End.SCOPE if isinstance(error, BranchRefused) else End.REPOSITORY
-    ended = unable(ports, mission, error, end, record)
+    ended = failed_result(ports, mission, error, end, record)
     commit = next((at for name, at in to.items() if name.startswith("refs/heads/")), "")
     if not commit:
         return ended

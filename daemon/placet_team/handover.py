@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from placet.agent.commits import delete_old_refs
-from placet.agent.mission import broken, place_of_mission, unable
+from placet.agent.mission import bug_result, failed_result, place_of_mission
 from placet.agent.planner import Assignment, base_of
 from placet.agent.record import AUTHOR, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
@@ -120,7 +120,7 @@ class Handover:
                 item = partial(self._mission, ports, mission, cancel)
                 came = self._came(ports, case, mission.token, cancel, item)
             except WorkerBug as error:
-                came = broken(ports, mission, error)
+                came = bug_result(ports, mission, error)
             if not isinstance(came, MissionResult):
                 raise WorkerBug(f"a worker ran a plan, and returned: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)
@@ -135,7 +135,7 @@ class Handover:
             if isinstance(error, UserError) and begun:
                 # only the remote has its commits: they wait until they can be put in place
                 raise Postponed(str(error), AWAY_RETRY_S, Why.MACHINE) from error
-            return unable(ports, mission, error, End.REPOSITORY, record)
+            return failed_result(ports, mission, error, End.REPOSITORY, record)
 
     def _came(
         self, ports: Ports, case: Case, token: int, cancel: Cancel, item: Callable[[], WorkItem]

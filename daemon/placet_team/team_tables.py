@@ -88,7 +88,7 @@ class HandWork(Change):
 
 @dataclass(frozen=True, slots=True)
 class TellWorker(Change):
-    """Tell the worker that has a piece of work to end it (`stop` is a Stop as JSON)."""
+    """Tell the worker that has a piece of work to end it (`stop` is the reason)."""
 
     trace_id: str
     token: int

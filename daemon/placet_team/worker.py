@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from placet import __version__
-from placet.agent.mission import broken, run_mission
+from placet.agent.mission import bug_result, run_mission
 from placet.agent.planner import draft
 from placet.agent.record import Postponed
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
@@ -242,7 +242,7 @@ class Worker:
         except Exception as error:
             if isinstance(error, Stop) and error.end is End.LEASE_LOST:
                 raise
-            return broken(ports, mission, error)
+            return bug_result(ports, mission, error)
 
 
 def name_taken(name: str, where: str = "another machine") -> UserError:

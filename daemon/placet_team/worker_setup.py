@@ -12,7 +12,7 @@ from placet.agent.day_budget import DayBudget
 from placet.agent.record import PLACE, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.work import Mission, lost_marker, mission_of, path_of, refs
-from placet.agent.workplace import Lent, Ports
+from placet.agent.workplace import Ports, WorkerClone
 from placet.case.approval import approved_in
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
@@ -187,7 +187,7 @@ class Machine:
             making=self.making,
             leaving=self.leaving,
             day_budget=self.day_budget,
-            lent=Lent(repo.path, Path(source.path), source.denied, carry),
+            lent=WorkerClone(repo.path, Path(source.path), source.denied, carry),
         )
         return ports, repo
 

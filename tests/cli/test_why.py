@@ -318,7 +318,7 @@ def test_continued_request_escapes_model_text() -> None:
                 outcome=replace(CASE.outcome, tip="c0", branch="feat/x", report_path="r.md"),
             ),
             [],
-            "nothing yet",
+            "not merged yet",
             "placet merge say-hello",
         ),
         (

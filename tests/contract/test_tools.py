@@ -772,7 +772,7 @@ def test_fold_only_breaks_long_lines(text: str, width: int) -> None:
 def calls_of(uses: Sequence[ToolUse], tools: Toolbox, record: Record) -> Iterator[Any]:
     """The calls of one turn, each carried out when it is taken, without any limits."""
     limits: Any = SimpleNamespace(
-        record=record, instead=lambda _use: None, saw=lambda _use, _outcome: None
+        record=record, refuse_call=lambda _use: None, record_call=lambda _use, _outcome: None
     )
     blocks = tuple(
         {"type": "tool_use", "id": use.id, "name": use.name, "input": use.input} for use in uses

@@ -667,7 +667,7 @@ def test_undone_merge_can_be_merged_again(done: tuple[TestVault, Path, str]) -> 
     for _ in range(2):
         vault.click("merge", "say-hello")
         why = vault.click("why", "say-hello").stdout
-        assert f"What became of its branch {branch}: merged" in why, "though no daemon looked"
+        assert f"Its branch {branch}: merged" in why, "though no daemon looked"
         vault.here()
         assert became(vault) == "merged"
         assert (repo / "one.txt").exists()
@@ -676,7 +676,7 @@ def test_undone_merge_can_be_merged_again(done: tuple[TestVault, Path, str]) -> 
         assert "placet undo say-hello" in again.stderr
         vault.click("undo", "say-hello", "--yes")
         why = vault.click("why", "say-hello").stdout
-        assert f"What became of its branch {branch}: reverted" in why
+        assert f"Its branch {branch}: reverted" in why
         assert "placet merge say-hello" in why
         vault.here()
         assert became(vault) == "reverted"

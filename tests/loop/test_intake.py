@@ -11,7 +11,7 @@ import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping
 from placet.case.case import NoteSeen
-from placet.case.settle import Fingerprint, Quiet
+from placet.case.settle import EditTimes, Fingerprint
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Reply
 from placet.disk.vault import Vault
 from placet.note.paths import Folder
@@ -30,7 +30,7 @@ def mark(mtime_s: float = WALL_S, moved_s: float = 0.0) -> Fingerprint:
 
 
 def test_request_waits_until_text_is_unchanged() -> None:
-    quiet = Quiet()
+    quiet = EditTimes()
     quiet.look([note("a")], {PATH: mark()}, 100.0, WALL_S)
     assert quiet.left_s(PATH, 100.0, 30) == 30
     quiet.look([note("ab")], {PATH: mark(WALL_S + 20)}, 120.0, WALL_S + 20)
@@ -45,7 +45,7 @@ def test_request_waits_until_text_is_unchanged() -> None:
 
 @pytest.mark.parametrize("found", [mark(moved_s=0.01), mark(WALL_S - 31)])
 def test_complete_or_old_request_needs_no_wait(found: Fingerprint) -> None:
-    quiet = Quiet()
+    quiet = EditTimes()
     quiet.look([note("a")], {PATH: found}, 100.0, WALL_S)
     assert quiet.left_s(PATH, 100.0, 30) == 0
     # an editor that saves by moving
@@ -54,7 +54,7 @@ def test_complete_or_old_request_needs_no_wait(found: Fingerprint) -> None:
 
 
 def test_future_modification_time_counts_as_now() -> None:
-    quiet = Quiet()
+    quiet = EditTimes()
     quiet.look([note("a")], {PATH: mark(WALL_S + 10_000)}, 100.0, WALL_S)
     assert quiet.left_s(PATH, 100.0, 30) == 30
 
@@ -62,7 +62,7 @@ def test_future_modification_time_counts_as_now() -> None:
 @pytest.mark.parametrize("trace", ["", "t"])
 @pytest.mark.parametrize("between", [True, False])
 def test_note_renamed_during_writing_keeps_its_wait(trace: str, between: bool) -> None:
-    quiet, other = Quiet(), "Inbox/Requests/Other.md"
+    quiet, other = EditTimes(), "Inbox/Requests/Other.md"
     quiet.look([note("a", trace=trace)], {PATH: mark()}, 100.0, WALL_S)
     if between:
         quiet.look([], {}, 105.0, WALL_S + 5)
@@ -74,7 +74,7 @@ def test_note_renamed_during_writing_keeps_its_wait(trace: str, between: bool) -
 
 
 def test_temporarily_unreadable_note_is_not_new() -> None:
-    quiet = Quiet()
+    quiet = EditTimes()
     quiet.look([note("a")], {PATH: mark()}, 100.0, WALL_S)
     quiet.look([], {PATH: mark()}, 101.0, WALL_S)
     quiet.look([note("ab")], {PATH: mark(moved_s=1)}, 102.0, WALL_S)
@@ -88,7 +88,7 @@ def test_note_submitted_without_daemon_counts_as_complete(tmp_path: Path) -> Non
         with Vault(vault.root) as folder:
             _, found = folder.read(f"Inbox/Requests/Say {number}.md")
         assert 40_000_000 <= found.ctime_ns - found.mtime_ns < 10_000_000_000
-        quiet = Quiet()
+        quiet = EditTimes()
         quiet.look([note("a")], {PATH: found}, 100.0, found.mtime_ns / 1e9 + 1)
         assert quiet.left_s(PATH, 100.0, 30) == 0
 

@@ -169,7 +169,7 @@ def run_mission(plan: Plan, top: Path) -> list[int]:
         case = Case("t", "r", State.RUNNING)
         limits = SimpleNamespace(
             raise_if_stopping=lambda: None,
-            saw=lambda use, outcome: None,
+            record_call=lambda use, outcome: None,
             history=SimpleNamespace(steps=[]),
         )
         work: Any = SimpleNamespace(

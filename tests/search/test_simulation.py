@@ -73,7 +73,7 @@ class BeginsUnread(Loop):
     def tick(self):
         with (
             patch.object(Decisions, "is_judged", return_value=True),
-            patch.object(Dispatch, "_says_so_still", return_value=True),
+            patch.object(Dispatch, "_is_still_approved", return_value=True),
         ):
             return Loop.tick(self)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from placet.agent.record import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key, Record
 from placet.agent.tool_calls import changes_files, effect_of, may_be_half_done, may_change
-from placet.agent.work import Underway, name_of, refs, without_temporary
+from placet.agent.work import RunningMission, name_of, refs, without_temporary
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.errors import Stop, ToolError
@@ -21,7 +21,7 @@ from placet.tools.commit_secrets import refuse_secrets
 from placet.tools.registry import BY_NAME
 
 
-def keep(work: Underway, entry: Key[str]) -> None:
+def keep(work: RunningMission, entry: Key[str]) -> None:
     """Save the worktree as a commit on the mission's hidden ref, and record the commit.
 
     Nothing is saved if git would store a secret with it; the record then says so.
@@ -60,13 +60,13 @@ def keep(work: Underway, entry: Key[str]) -> None:
         raise
 
 
-def keep_turn(work: Underway, entry: Key[str], uses: Sequence[ToolUse]) -> None:
+def keep_turn(work: RunningMission, entry: Key[str], uses: Sequence[ToolUse]) -> None:
     """Save the worktree if a turn's calls may have changed it."""
     if may_have_changed(uses):
         keep(work, entry)
 
 
-def keep_call(work: Underway, entry: Key[Outcome]) -> None:
+def keep_call(work: RunningMission, entry: Key[Outcome]) -> None:
     """Save the worktree after a call, in the transaction of its outcome.
 
     Only if the record is carried to other machines, which have no copy of the worktree.
@@ -75,12 +75,12 @@ def keep_call(work: Underway, entry: Key[Outcome]) -> None:
     work.record.flush()
 
 
-def last_kept(work: Underway) -> str | None:
+def last_kept(work: RunningMission) -> str | None:
     """Return the last checkpoint, None without one."""
     return resolve(work.repo, refs(work.mission.case, name_of(work.mission.case, work.record))[0])
 
 
-def put_back(work: Underway, kept: str | None) -> bool:
+def put_back(work: RunningMission, kept: str | None) -> bool:
     """Restore the worktree from a checkpoint; return whether that was possible."""
     if not kept or resolve(work.repo, kept) is None:
         return False
@@ -88,7 +88,7 @@ def put_back(work: Underway, kept: str | None) -> bool:
     return True
 
 
-def restore_worktree(work: Underway, iteration: int, uses: Sequence[ToolUse]) -> bool:
+def restore_worktree(work: RunningMission, iteration: int, uses: Sequence[ToolUse]) -> bool:
     """Restore the worktree to its state after `uses`, the first calls of a turn.
 
     Return whether that was possible.
@@ -112,7 +112,7 @@ def restore_worktree(work: Underway, iteration: int, uses: Sequence[ToolUse]) ->
     return True
 
 
-def rebuild(work: Underway) -> None:
+def rebuild(work: RunningMission) -> None:
     """Rebuild a lost worktree from the last checkpoint and the record.
 
     Raises RepositoryChanged if what was done since the checkpoint cannot be repeated.

@@ -18,12 +18,12 @@ from placet.agent.record import NOT_KEPT, PLACE, ROLLED_BACK, STEP, Key, Record
 from placet.agent.tool_calls import effect_of
 from placet.agent.work import (
     Mission,
-    Underway,
-    astray,
+    RunningMission,
     lost_marker,
     path_of,
     private_dir,
     refs,
+    repository_stop,
     without_temporary,
 )
 from placet.agent.workplace import Ports
@@ -80,7 +80,7 @@ class ScopedCommit:
     left_out: tuple[str, ...] | None
 
 
-def commit_once(work: Underway, entry: Key[str], subject: str, body: str) -> ScopedCommit:
+def commit_once(work: RunningMission, entry: Key[str], subject: str, body: str) -> ScopedCommit:
     """Commit after recording the intent; the caller records the outcome.
 
     The daemon may have been killed after it made the commit: then the commit is found and reused.
@@ -97,7 +97,7 @@ def commit_once(work: Underway, entry: Key[str], subject: str, body: str) -> Sco
     return commit(work, subject, body)
 
 
-def commit(work: Underway, subject: str, body: str) -> ScopedCommit:
+def commit(work: RunningMission, subject: str, body: str) -> ScopedCommit:
     """Commit every changed file that the scope allows.
 
     Raises ToolError, with file and line, for a secret that the commit would add, and for a file
@@ -127,18 +127,18 @@ def commit(work: Underway, subject: str, body: str) -> ScopedCommit:
         return ScopedCommit(sha, paths, left_out)
 
 
-def _must_be_unchanged(work: Underway, worktree: Writing) -> None:
+def _must_be_unchanged(work: RunningMission, worktree: Writing) -> None:
     """Raise Stop if the repository's settings changed, or what the plan was based on."""
     try:
         worktree.check_pins(work.pinned)
     except RepositoryChanged as error:
-        raise astray(work.repo, error) from error
+        raise repository_stop(work.repo, error) from error
     work.drift = changed_under(work.mission, work.repo, work.tree.base, work.record)
     if work.drift is not None:
         raise Stop(End.DRIFT, work.drift.why)
 
 
-def out_of_scope(work: Underway, changed: Sequence[str]) -> tuple[str, ...]:
+def out_of_scope(work: RunningMission, changed: Sequence[str]) -> tuple[str, ...]:
     """Return the changed files that the plan does not allow, or whose commit would delete one."""
     refused = {
         path for path in changed if not work.place.may_commit(path) or _leads_out(work, path)
@@ -146,7 +146,7 @@ def out_of_scope(work: Underway, changed: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(refused | _files_that_replace(refused, changed, work.tree.path)))
 
 
-def ignored(work: Underway) -> Sequence[str]:
+def ignored(work: RunningMission) -> Sequence[str]:
     """Return the files that commands made, the plan allows and git ignores: no commit has them."""
     if not executes(work.mission.plan):  # tools refuse to write one
         return ()
@@ -159,7 +159,7 @@ def ignored(work: Underway) -> Sequence[str]:
     return ()
 
 
-def _leads_out(work: Underway, path: str) -> bool:
+def _leads_out(work: RunningMission, path: str) -> bool:
     """Return whether a path is a link out of the repository, to its root, or to a protected one."""
     top, link = os.path.realpath(work.tree.path), work.tree.path / path
     if not link.is_symlink():

@@ -40,7 +40,7 @@ from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
 
 READERS = 8
-"""Maximum of parallel reads: they wait for the disk, not for a processor."""
+"""How many reads run in parallel. They wait for the disk, not for a processor."""
 
 _BROKEN_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL})
 """The answer was cut off, so a call in it may be incomplete."""
@@ -105,11 +105,11 @@ def begin(
                 repository=record.case.request.portal or "the vault itself",
                 turns=limits.guards.max_iterations,
             )
-        remarks_text = texts(guidance(place.root, remarks))
+        first_turn = texts(guidance(place.root, remarks))
         opening = Opening(
             *(
                 tuple(redact(text, place.secrets)[0] for text in some)
-                for some in (system, remarks_text, remarks)
+                for some in (system, first_turn, remarks)
             )
         )
         record.settle(OPENING, opening)
@@ -227,7 +227,7 @@ def _calls(
         outcome = record.get(entry)
         if outcome is None and cut:
             outcome = CUT_OFF
-        elif outcome is None and (outcome := limits.instead(use)) is not None:
+        elif outcome is None and (outcome := limits.refuse_call(use)) is not None:
             settle_call(entry, use, outcome, 0.0, place.secrets, record)
         elif outcome is None:
             keeps = record.carrier is not None and may_change(use)
@@ -244,7 +244,7 @@ def _calls(
             if kept is not None and keeps and outcome.ends is None:
                 kept(entry)
         if outcome.ends is None:
-            limits.saw(use, outcome)
+            limits.record_call(use, outcome)
         results.append(_result(use, outcome))
         yield use, outcome
 

@@ -42,7 +42,7 @@ class SharedDay(Protocol):
         """Return the reservations by caller, and the number of that state."""
 
     def hold(self, key: str, worst: Amount, seen: int) -> bool:
-        """Reserve for a call if `state` is still the latest; return whether it was."""
+        """Reserve for a call if `seen` is still the latest state; return whether it was."""
 
     def drop(self, key: str) -> None:
         """Release a reservation."""

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 
 from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import day_of
@@ -48,6 +47,7 @@ from placet.chat.guards import (
 )
 from placet.chat.messages import Ask, ToolUse
 from placet.chat.result import Spent
+from placet.codec import sha256
 from placet.errors import Interrupted, ToolError
 from placet.tools.base import Outcome
 from placet.tools.control import SUBMIT_PLAN
@@ -191,7 +191,7 @@ class MissionLimits:
                 )
             yield replace(found, time_s=self.ledger().time_left_s())
 
-    def instead(self, use: ToolUse) -> Outcome | None:
+    def refuse_call(self, use: ToolUse) -> Outcome | None:
         """Return the answer to a call that must not run, or None to run it.
 
         May raise Stop. A plan submitted again unchanged has the same problems; the planner counts
@@ -217,7 +217,7 @@ class MissionLimits:
     def _at_call(self) -> tuple[int, int]:
         return len(self.history.steps) + 1, len(self.history.under_way)
 
-    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+    def record_call(self, use: ToolUse, outcome: Outcome) -> None:
         """Count a call and its outcome."""
         self.tool_calls += effect_of(use.name) is not Effect.CONTROL
         self.spent.working_s += outcome.took_s
@@ -227,7 +227,7 @@ class MissionLimits:
                 outcome.ok,
                 outcome.refused,
                 outcome.error_type == REPEATED,
-                sha256(outcome.content.encode()).hexdigest() if outcome.content else "",
+                sha256(outcome.content.encode()) if outcome.content else "",
             )
         )
 

@@ -46,12 +46,12 @@ from placet.agent.steps import StepsUnderway, uncommitted
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before
 from placet.agent.work import (
     Mission,
-    Underway,
-    astray,
+    RunningMission,
     lost_marker,
     name_of,
     path_of,
     refs,
+    repository_stop,
     without_temporary,
 )
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
@@ -113,7 +113,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
         stop, left_out = _commit_rest(steps)
     last = resolve(repo, tree.ref)
     if last is None and stop is None:
-        stop = astray(repo, branch_gone(tree))
+        stop = repository_stop(repo, branch_gone(tree))
     last = last or tree.base
     files = files_between(repo, tree.base, last)
     if stop is None and work.mission.plan.scope.write and not files:
@@ -195,7 +195,7 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
     except Stop as changed:
         stop = changed
     except RepositoryChanged as error:
-        stop, left_out = astray(work.repo, error), ()
+        stop, left_out = repository_stop(work.repo, error), ()
     if left_out is None:
         left_out = out_of_scope(
             work, without_temporary([change.path for change in status(work.tree)])
@@ -207,7 +207,7 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
 # ------------------------------------------------------------------------------------------------
 
 
-def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> MissionResult:
+def stopped_result(ports: Ports, mission: Mission, record: Record, stop: Stop) -> MissionResult:
     """Return the end of a mission that you stopped before it had a worktree.
 
     A partly made worktree is removed.
@@ -215,21 +215,21 @@ def not_begun(ports: Ports, mission: Mission, record: Record, stop: Stop) -> Mis
     if (place := record.get(PLACE)) is not None:
         repo = repository(ports, mission.case.request.portal, record)
         abandon(repo, path_of(ports, mission.case, record), place.branch, place.base)
-    ended = unable(ports, mission, UserError(stop.detail), stop.end, record)
+    ended = failed_result(ports, mission, UserError(stop.detail), stop.end, record)
     record.settle(ENDED, ended)
     return ended
 
 
-def broken(ports: Ports, mission: Mission, error: Exception) -> MissionResult:
+def bug_result(ports: Ports, mission: Mission, error: Exception) -> MissionResult:
     """Return the end of a mission that hit a bug in placet.
 
     Its branch and worktree stay as they are.
     """
     record = Record.load(ports.journal, mission.case, mission.case.generation, ports.clock)
-    return unable(ports, mission, UserError(describe_bug(error)), End.INTERNAL_ERROR, record)
+    return failed_result(ports, mission, UserError(describe_bug(error)), End.INTERNAL_ERROR, record)
 
 
-def unable(
+def failed_result(
     ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record
 ) -> MissionResult:
     """Return the end of a mission of which only the record is readable; `error` says why."""
@@ -301,7 +301,7 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
         return _run_mission(ports, mission, record, cancel)
     except Interrupted:
         if cancel.reason and not record.has(BRANCH):
-            return not_begun(ports, mission, record, cancel.stop())
+            return stopped_result(ports, mission, record, cancel.stop())
         record.end_run()
         raise
     except (Postponed, AsksPerson):
@@ -313,13 +313,13 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
             worktree
         ):
             # the mission caused it, so waiting does not help
-            return unable(ports, mission, UserError(str(error)), End.REPOSITORY, record)
+            return failed_result(ports, mission, UserError(str(error)), End.REPOSITORY, record)
         if cause := passing(error):
             record.end_run()
             raise Postponed(cause, MACHINE_RETRY_S, Why.MACHINE) from error
         if not isinstance(error, PlacetError):
             raise
-        return unable(ports, mission, error, End.REPOSITORY, record)
+        return failed_result(ports, mission, error, End.REPOSITORY, record)
     finally:
         record.close()
 
@@ -343,7 +343,7 @@ def _run_mission(ports: Ports, mission: Mission, record: Record, cancel: Cancel)
         not record.has(BRANCH)
         and (drift := changed_under(mission, repo, place.base, record, tip)) is not None
     ):
-        ended = unable(ports, mission, UserError(drift.why), End.DRIFT, record)
+        ended = failed_result(ports, mission, UserError(drift.why), End.DRIFT, record)
         ended = replace(ended, base=place.base, drift=drift)
         record.settle(ENDED, ended)
         return ended
@@ -390,7 +390,7 @@ def _in_worktree(
         return steps.steer(args)
 
     with workplace(ports, repo, tree, scope, steer, cancel.is_set, writable=True) as place:
-        work = Underway(ports, mission, record, repo, tree, author, pinned, limits, place)
+        work = RunningMission(ports, mission, record, repo, tree, author, pinned, limits, place)
         steps = StepsUnderway(work)
         record.secrets = place.secrets
         stop, summary = _work_through(steps, mark if lost else None)
@@ -442,7 +442,7 @@ def _work_through(steps: StepsUnderway, lost: Path | None) -> tuple[Stop | None,
     except Stop as stop:
         return stop, ""
     except RepositoryChanged as error:
-        return astray(work.repo, error), ""
+        return repository_stop(work.repo, error), ""
     except Interrupted:
         if cancel.reason:
             return cancel.stop(), ""
@@ -479,7 +479,7 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
                         return summary
                     case GiveUp(reason=reason):
                         raise Stop(End.GAVE_UP, reason)
-                steps.saw(use, outcome)
+                steps.record_call(use, outcome)
         except AsksPerson as asks:
             # that may take days
             keep_turn(work, CHECKPOINT.at(asks.asked.call), turn.reply.turn.tool_uses)

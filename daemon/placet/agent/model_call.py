@@ -128,7 +128,7 @@ def _attempt(
             lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
         )
     except (ModelError, UserError) as caught:
-        # The settings are wrong: that is for you to fix, and no request fails by it.
+        # The settings are wrong. The operator must fix them; the request does not fail.
         error = (
             caught
             if isinstance(caught, ModelError)

@@ -156,7 +156,7 @@ def _estimate(ports: Ports, complexity: Complexity, budget_usd: Decimal | None) 
 
 
 def _left(job: Assignment) -> str:
-    """Say where comments are that the plan before this one left without an answer."""
+    """Say where the previous plan's unanswered comments are."""
     if not job.left:
         return ""
     archived = PurePosixPath(archived_path(job.case, f"_r{job.case.plan.revision}"))
@@ -217,7 +217,7 @@ class _Submissions:
         self.plan, self.given = plan, args
         return args
 
-    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+    def record_call(self, use: ToolUse, outcome: Outcome) -> None:
         """Note a file that was read, and a plan that was refused.
 
         Raises Stop at the MAX_REFUSED_PLANS-th refusal.
@@ -383,7 +383,7 @@ def _talk(
         for use, outcome in turn.calls:
             if submissions.plan is not None and submissions.given is not None:
                 return submissions.plan, submissions.given, talk.opening.remarks
-            submissions.saw(use, outcome)
+            submissions.record_call(use, outcome)
     raise AssertionError("rounds go on until somebody stops taking them")
 
 

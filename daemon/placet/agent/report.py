@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from importlib import resources
 from itertools import count
 from pathlib import PurePosixPath
@@ -31,6 +30,7 @@ from placet.case.life_cycle import EventKind
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
 from placet.chat.result import MOST_FILES, After, ChangedFile, MissionResult
+from placet.codec import sha256
 from placet.errors import End, counted, local, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
@@ -80,7 +80,7 @@ class ReportData:
 
 
 def cost_key(work: MissionResult) -> dict[str, float]:
-    """Return the cost as a property that tables in the vault can add up, None if it is unknown."""
+    """Return the cost as a property that tables in the vault can add up; empty if it is unknown."""
     return {} if work.spent.cost_usd is None else {"cost_usd": float(work.spent.cost_usd)}
 
 
@@ -311,7 +311,7 @@ def _next_steps(ended: MissionResult, at: ReportData) -> str:
     return "\n".join(
         [
             f"1. For a new plan: {code(f'placet retry {case.request_id}')}, "
-            f"or set `status: pending` in {code(name)}. "
+            f"or set `status: pending` in {code(show(name))}. "
             "The new plan will take this report into account. "
             "For a revision of this plan, set `decision: revise` in it. "
             f"To repeat the plan unchanged, approve it again. The plan is {place}.",
@@ -615,7 +615,7 @@ def _planned_words(reader: Reader, case: Case) -> list[tuple[str, str]]:
 def _take_words(words: list[tuple[str, str]], answered: CommittedRow | None) -> tuple[str, str]:
     """Remove and return the first of the words with the answer of a row; "" if none has it."""
     digest = None if answered is None else answered.details["digest"]
-    found = next((one for one in words if sha256(one[1].encode()).hexdigest() == digest), None)
+    found = next((one for one in words if sha256(one[1].encode()) == digest), None)
     if found is None:
         return "", ""
     words.remove(found)

@@ -22,7 +22,7 @@ from placet.agent.tool_calls import (
     settle_call,
     target,
 )
-from placet.agent.work import Underway
+from placet.agent.work import RunningMission
 from placet.chat.guards import REPEATED, Effect
 from placet.chat.messages import ToolUse
 from placet.chat.result import CommandRun, StepDone
@@ -50,7 +50,7 @@ class StepsUnderway:
     the number of turns before it.
     """
 
-    work: Underway
+    work: RunningMission
     done: dict[int, StepDone] = field(default_factory=dict)
     commands: list[CommandRun] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)
@@ -155,8 +155,8 @@ class StepsUnderway:
                 )
                 if carried:
                     keep_call(work, entry)
-            work.limits.saw(use, outcome)
-            self.saw(use, outcome)
+            work.limits.record_call(use, outcome)
+            self.record_call(use, outcome)
             if self.trouble is not None:
                 raise Stop(
                     End.TOOL_ERROR, f"Execution failed during tool operation: {self.trouble[0]}"
@@ -194,7 +194,7 @@ class StepsUnderway:
     # --- outcomes of calls
     # -------------------------------------------------------------------------------
 
-    def saw(self, use: ToolUse, outcome: Outcome) -> None:
+    def record_call(self, use: ToolUse, outcome: Outcome) -> None:
         """Note a call's outcome, of this life or an earlier one."""
         work = self.work
         turns = len(work.limits.history.steps)
@@ -254,7 +254,7 @@ class StepsUnderway:
                     self.commands.append(CommandRun(target(use, secrets), None))
 
 
-def _put_back(work: Underway, before: Key[str]) -> bool:
+def _put_back(work: RunningMission, before: Key[str]) -> bool:
     return put_back(work, work.record.get(before))
 
 

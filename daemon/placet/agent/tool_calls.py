@@ -280,7 +280,7 @@ def _done(result: dict[str, Any]) -> Outcome:
     return Outcome(json.dumps(result, ensure_ascii=False), ok=True)
 
 
-def settled(ports: Ports, case: Case, outcome: Outcome, waited_s: float) -> list[Write]:
+def answer_writes(ports: Ports, case: Case, outcome: Outcome, waited_s: float) -> list[Write]:
     """Return the writes that record the call's outcome, with its row.
 
     `waited_s` is how long the work waited; no time limit counts it. Raises BodyDamaged for a record

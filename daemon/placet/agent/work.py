@@ -63,7 +63,7 @@ def mission_of(case: Case, approved: Approved, token: int) -> Mission:
 
 
 @dataclass(slots=True)
-class Underway:
+class RunningMission:
     """One mission under way, in its worktree.
 
     `pinned` is what decided git's behaviour when the lease was taken. `drift` is what changed under
@@ -102,7 +102,7 @@ def private_dir(repo: Repo, worktree: Path, record: Recorded) -> Path:
 
 
 def lost_marker(worktree: Path) -> Path:
-    """Return the file that is there while a worktree that was lost is not what it was."""
+    """Return the marker that exists until a lost worktree is rebuilt."""
     return worktree.with_name(f"{worktree.name}.lost")
 
 
@@ -120,7 +120,7 @@ def without_temporary(changed: list[str]) -> list[str]:
     return [path for path in changed if not fnmatchcase(path.rsplit("/", 1)[-1], TEMPORARY)]
 
 
-def astray(repo: Repo, error: RepositoryChanged) -> Stop:
+def repository_stop(repo: Repo, error: RepositoryChanged) -> Stop:
     """Return the end of a mission whose branch or worktree another program changed.
 
     Raises `error` if the repository is gone.

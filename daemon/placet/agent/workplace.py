@@ -60,7 +60,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class WorkerClone:
     """A portal as a worker of another machine has it.
 
     `clone` is its bare clone of `original`, the person's repository. `denied` are the paths that no
@@ -94,7 +94,7 @@ class Ports(Bounds):
     left_out: set[str] = field(default_factory=set)
     leaving: Cancel = field(default_factory=Cancel)
     day_budget: DayBudget = field(default_factory=DayBudget)
-    lent: Lent | None = None
+    lent: WorkerClone | None = None
 
 
 def journalled(record: Record) -> OnCall:

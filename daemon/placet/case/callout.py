@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,6 +21,7 @@ from placet.case.life_cycle import State
 from placet.case.notes import APPROVE, body_of, decision_in, trace_of
 from placet.chat.budget import Complexity
 from placet.chat.guards import iteration_cap
+from placet.codec import sha256
 from placet.errors import counted
 from placet.note.box import find_box, without_box
 from placet.note.box import with_box as boxed
@@ -191,7 +191,7 @@ def box_written(raw: bytes, what: WriteBox, case: Case, text: bytes = b"") -> by
     A note with another text than that of `what.digest` stays, and so does one that is approved by
     its property: whoever did that has read the box that is there.
     """
-    now = settled(raw, case, what.path)
+    now = with_box_edits(raw, case, what.path)
     other = trace_of(raw) != case.trace_id or (what.digest and plan_digest(now) != what.digest)
     if other or decision_in(read_note(raw).meta) == APPROVE:
         return raw
@@ -200,7 +200,7 @@ def box_written(raw: bytes, what: WriteBox, case: Case, text: bytes = b"") -> by
     return with_box(now, what)
 
 
-def settled(raw: bytes, case: Case, path: str = "") -> bytes:
+def with_box_edits(raw: bytes, case: Case, path: str = "") -> bytes:
     """Return the note of a case's plan. If you wrote lines into its box, return it without the box.
 
     Those lines become the first lines of the text, and the box has to be written again.
@@ -239,7 +239,7 @@ def with_marks(known: str, lines: Sequence[str]) -> str:
 
 
 def _mark(line: str) -> str:
-    return sha256(line.rstrip().encode()).hexdigest()[:_MARK_CHARS]
+    return sha256(line.rstrip().encode())[:_MARK_CHARS]
 
 
 def box_says(raw: bytes, what: WriteBox) -> bool:
@@ -376,9 +376,6 @@ def _about(
     unseen = find_unseen(text[:MAX_NOTE_CHARACTERS])
     warning = warning_callout(unseen).split("\n") if unseen else []
     return lines, [">", *(f"> {line}" for line in warning)] if warning else []
-
-
-_YES = {True: "yes", False: "no"}
 
 
 def _permissions(scope: Scope, iterations: int, day_usd: Decimal) -> list[str]:

@@ -258,9 +258,9 @@ class Case:
     # what the box of the plan tells besides: why it was put back, first line a heading
     notice: str = ""
     asking: Asking | None = None  # what work waits for, in the state `asking`
-    asked: int = 0  # the number of questions so far, and of wider scopes that were asked for
+    asked: int = 0  # the number of questions so far
     last_asked: str = ""  # `asked_at` of the last of both: the next one's is later
-    amendments: int = 0
+    amendments: int = 0  # the number of wider scopes asked for
     first_approved: str = ""  # digest of the approval that the mission began with
     stamped: tuple[str, ...] = ()  # every `status` that the daemon has given its request
     answers: tuple[str, ...] = ()  # names of the texts with each question and its answer

@@ -31,7 +31,7 @@ NO_DECISION: Mapping[str, str] = {"decision": ""}
 BY_PEOPLE = ("status", "decision", "rejection_reason")
 """Keys of a plan that people write as well as placet."""
 SPENT_KEPT = 20
-"""Maximum of used approvals that a case remembers, the last ones."""
+"""How many used approvals a case remembers. Older ones are dropped."""
 _EDITS = frozenset({Action.REQUEST_EDITED, Action.PLAN_EDITED, Action.PLAN_CHANGED_AFTER_APPROVAL})
 
 
@@ -78,7 +78,7 @@ class DecisionBuilder:
         self.set(generation=self.case.generation + 1)
 
     def spend_approval(self) -> None:
-        """Use the approval up: its stamp never approves again, wherever a copy turns up."""
+        """Mark the approval as used, so that no copy of the note can approve again."""
         if self.case.approval.at:
             kept = self.case.spent_approvals[1 - SPENT_KEPT :]
             self.set(spent_approvals=(*kept, self.case.approval.at))
@@ -197,7 +197,7 @@ class DecisionBuilder:
         self.stamp_plan(plan, changes)
         is_completed = self.case.state is State.COMPLETED
         if is_completed:
-            self.write_box(now, box_of(self.case, plan.path), new)
+            self.write_box(now, new=new)
         if plan.path != home:
             self.commands.append(Move(plan.path, home))
         if not is_completed:

@@ -136,8 +136,7 @@ def _completed(case: Case, _: Rows) -> Explained:
     ident = case.request_id
     why = f"Its mission is done. The report: {show(case.outcome.report_path)}"
     if case.outcome.tip:
-        became = case.outcome.became or "nothing yet"
-        why += f"\nWhat became of its branch {case.outcome.branch}: {became}"
+        why += f"\nIts branch {case.outcome.branch}: {case.outcome.became or 'not merged yet'}"
     if case.outcome.became == "merged":
         return why, (f"To undo the merge: placet undo {ident}",)
     if case.outcome.became == "reverted":

@@ -61,7 +61,7 @@ def decision_in(meta: Mapping[str, Any]) -> str:
 
 
 def in_capitals(meta: Mapping[str, Any], *keys: str) -> str:
-    """Return why a property of a person's has no effect: one of `keys` with a capital; or empty."""
+    """Return why a key written with capitals has no effect, or an empty string."""
     for key, value in meta.items():
         if value not in (None, "") and key not in keys and str(key).lower() in keys:
             return f"`{key}` has no effect: write this key in small letters, `{key.lower()}`."

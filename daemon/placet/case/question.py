@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from placet.activity import Action, Actor, Entity
-from placet.case.callout import box_of
 from placet.case.case import Approval, Asking
 from placet.case.commands import Move, Publish, Stamp
 from placet.case.decision_builder import DecisionBuilder, archived_question
@@ -25,7 +24,7 @@ from placet.plan.parse import parse_plan
 from placet.plan.scope import Scope, widened
 
 ANSWERS_KEPT = 50
-"""Maximum of answers that a case remembers, the last ones."""
+"""How many answers a case remembers. Older ones are dropped."""
 
 
 def asked(d: DecisionBuilder, e: Asked, work: State) -> None:
@@ -138,7 +137,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     )
     if plan is not None and plan.digest == before:
         # an edited one has no effect, and stays; that is shown as any edit during the run
-        d.write_box(plan, box_of(d.case, plan.path), g.written)
+        d.write_box(plan, new=g.written)
     if plan is not None:
         stamps = {**d.plan_status, "approved_by": person.who, "approved_at": d.now}
         d.stamp_plan(plan, stamps)

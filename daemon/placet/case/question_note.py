@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import PurePosixPath
 
 from placet.case.callout import danger_lines
@@ -20,6 +19,7 @@ from placet.case.notes import (
     same_moment,
     trace_of,
 )
+from placet.codec import sha256
 from placet.note.box import with_box, without_box
 from placet.note.escape import bounded, link, literal, paragraphs
 from placet.note.frontmatter import new_note, read_note, stamp, written_value
@@ -67,7 +67,7 @@ def shown_digest(raw: bytes) -> str:
     note = read_note(raw)
     text = "\n".join(line.rstrip() for line in note.body.splitlines()).strip()
     whose = f"{trace_of(raw)} {note.meta.get('amendment')}"
-    return sha256(f"{whose}\n{text}".encode()).hexdigest()
+    return sha256(f"{whose}\n{text}".encode())
 
 
 def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes:

@@ -132,8 +132,8 @@ class _Text(NamedTuple):
 
 
 @dataclass(slots=True)
-class Quiet:
-    """Since when each request says what it says, from look to look.
+class EditTimes:
+    """When each request's text last changed.
 
     Times in seconds, monotonic but for `wall_s`.
     """
@@ -173,13 +173,10 @@ class Quiet:
                 del self._texts[path]
 
     def end(self, note: NoteSeen, now_s: float) -> None:
-        """Let a request with this text be planned at once: whoever wrote it has said all."""
+        """Mark a request's text as finished, so that it is planned at once."""
         self._texts[note.path] = _Text(note.trace_id, note.digest, float("-inf"), now_s)
 
     def left_s(self, path: str, now_s: float, quiet_s: float) -> float:
-        """Return for how long the request at `path` has to stay as it is until it is planned.
-
-        0 where it need not.
-        """
+        """Return for how many seconds a request must still stay unchanged, or 0."""
         text = self._texts.get(path)
         return 0.0 if text is None else max(0.0, text.since_s + quiet_s - now_s)

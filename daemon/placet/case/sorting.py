@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from placet.case.callout import is_own_box, settled
+from placet.case.callout import is_own_box, with_box_edits
 from placet.case.case import Case, NoteSeen
 from placet.case.life_cycle import OPEN, State
 from placet.case.notes import ASKS, DRAFT
@@ -59,7 +59,7 @@ class CaseNotes:
 
 
 @dataclass(slots=True)
-class Sorted:
+class NotesByOwner:
     """The notes by owner.
 
     `notices` are notes that stay as they are, each with the reason for a person.
@@ -80,7 +80,7 @@ class Sorted:
             self.notices.append((note, why))
 
 
-def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
+def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> NotesByOwner:
     """Sort each note to its case: by its `trace_id`, else by the place where it was seen last.
 
     The place counts only if no other note has the `trace_id`: an editor may have dropped a note's
@@ -88,7 +88,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> Sorted:
     the text must be the same, too. `cases` is keyed by trace_id. A note without a case is a new
     request, or an orphan: a plan whose case the journal does not know.
     """
-    found = Sorted()
+    found = NotesByOwner()
     every = list(notes)
     at_path = _places(cases)
     marked = {(note.trace_id, note.is_plan) for note in every if not note.asks}
@@ -136,7 +136,7 @@ def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
     """
     if plan.is_plan and plan.box is not None and is_own_box(plan.box, case):
         return plan  # most plans: nothing is parsed
-    raw = settled(plan.raw, case, plan.path)
+    raw = with_box_edits(plan.raw, case, plan.path)
     if plan.problem or (plan.is_plan and raw == plan.raw):
         return plan
     return replace(plan, raw=raw, digest=plan_digest(raw))
@@ -156,7 +156,7 @@ def _is_another(note: NoteSeen, last: Case) -> bool:
     return at_request and last.state not in OPEN and note.digest != last.request_digest
 
 
-def _sort_asked(case: Case, note: NoteSeen, found: Sorted) -> None:
+def _sort_asked(case: Case, note: NoteSeen, found: NotesByOwner) -> None:
     if case.asking is not None and is_question_note(note, case.asking):
         found.its(case.trace_id).asked.append(note)
         found.tell(note, note.problem)
@@ -176,7 +176,7 @@ def _places(cases: Mapping[str, Case]) -> dict[str, Case]:
     return places
 
 
-def _sort_unowned(note: NoteSeen, found: Sorted, strangers: list[NoteSeen]) -> None:
+def _sort_unowned(note: NoteSeen, found: NotesByOwner, strangers: list[NoteSeen]) -> None:
     if note.problem:
         found.tell(note, note.problem)
     elif note.is_plan and note.trace_id:
@@ -201,7 +201,7 @@ def text_back(ident: str) -> str:
     )
 
 
-def _choose(case: Case, several: list[NoteSeen], found: Sorted) -> None:
+def _choose(case: Case, several: list[NoteSeen], found: NotesByOwner) -> None:
     """Take the request's note; the others are copies.
 
     First comes one among the requests, then the one in the known place.
@@ -221,7 +221,7 @@ def _choose(case: Case, several: list[NoteSeen], found: Sorted) -> None:
             found.tell(note, why + _difference(chosen, note))
 
 
-def _tell_of_several_plans(plans: list[NoteSeen], found: Sorted) -> None:
+def _tell_of_several_plans(plans: list[NoteSeen], found: NotesByOwner) -> None:
     if len(plans) < 2:
         return
     places = ", ".join(f"`{show(n.path)}`" for n in sorted(plans, key=lambda n: n.path))

@@ -21,7 +21,7 @@ class Why(StrEnum):
     WORKER = "worker"  # no worker of the team is there for it
     # a person has to say whether, or how much of it, the vault may have as its history
     HISTORY = "history"
-    WALL = "wall"  # commands would run in a weaker sandbox than the person knew of who approved
+    WALL = "wall"  # commands would run in a weaker sandbox than the approver was shown
     MISTAKE = "mistake"  # placet's own
 
     @property

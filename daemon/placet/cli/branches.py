@@ -315,7 +315,7 @@ def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:
     if not case.outcome.tip:
         without = " without changes" if case.state is State.COMPLETED else ""
         raise UserError(
-            f"{state_sentence(case)}{without}, so there is no branch of it.",
+            f"{state_sentence(case)}{without}, and has no finished branch.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )

@@ -229,7 +229,7 @@ def ask_for_portal(vault: Path) -> dict[str, str]:
     The default is the repository that we are in, if it is not the vault's own.
     """
     offered = repository_here(vault)
-    say("Which git repository may requests name, besides the vault? (more later: placet portal)")
+    say("Which git repository may requests work in? (more later: placet portal)")
     while True:
         given = click.prompt(
             f"placet: Path, or {NONE} for none", default=str(offered or NONE), err=True

@@ -61,7 +61,7 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
         if not path.is_dir():
             exists = path.exists() or path.is_symlink()
             raise UserError(
-                f"The vault {path} is {'not a folder' if exists else 'not exists'}.",
+                f"{path} is not a folder." if exists else f"There is no folder {path}.",
                 "Name a folder." if exists else f"Make one there: placet init {path}",
                 exit_code=2,
             )

@@ -31,7 +31,7 @@ from placet.host.state import StateFolder, remember
 from placet.journal.database import address_of, database_of
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
-from placet.loop.claim import claim, knows_its_marks, mark_end, must_be_there, take
+from placet.loop.claim import claim, knows_its_marks, lock_vault, mark_end, must_be_there
 from placet.loop.config_watch import ConfigWatch
 from placet.loop.gestures import refuse
 from placet.loop.ports import (
@@ -84,7 +84,7 @@ def daemon(
     with ExitStack() as stack:
         folder = stack.enter_context(Vault(vault))
         notify = systemd_notifier(env, say)
-        state = take(folder, env, this_process(), clock, say, stack)
+        state = lock_vault(folder, env, this_process(), clock, say, stack)
         settings = ConfigWatch.load(vault, env, state, clock, say)
         config = settings.held.config
         claim(vault, config, socket.gethostname(), say, take_over=take_over)
@@ -250,8 +250,8 @@ _LOST = "The journal was lost, or restored from a backup."
 def distrust_journal(loop: Loop) -> None:
     """Drop all pending commands and intents, and have open approvals reviewed again.
 
-    They were meant for the notes of another day. The next look sends plans in System/Active back to
-    review.
+    They were meant for an older state of the notes. The next look sends plans in System/Active
+    back to review.
     """
     book = loop.book
     book.outbox.forget()

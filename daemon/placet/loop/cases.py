@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 
 from placet.activity import Action
 from placet.agent.workplace import Ports
@@ -16,6 +15,7 @@ from placet.case.events import Event, PlanApproved
 from placet.case.intents import Change
 from placet.case.life_cycle import OPEN
 from placet.case.waiting import Hold
+from placet.codec import sha256
 from placet.disk.vault import Vault
 from placet.host.intents import Mailbox
 from placet.journal.reader import Reader
@@ -211,7 +211,7 @@ class Cases:
         ]
         for decision in decisions:
             batch += [
-                *(PutText(sha256(raw).hexdigest(), raw) for raw in decision.texts),
+                *(PutText(sha256(raw), raw) for raw in decision.texts),
                 _put(decision.case),
                 *(AddActivity(row) for row in decision.rows),
             ]

@@ -32,7 +32,7 @@ from placet.journal.writes import PutText
 from placet.note.paths import MARKER, TWIN
 
 
-def take(
+def lock_vault(
     folder: Vault,
     env: Mapping[str, str],
     owner: Owner,

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action, Entity
 from placet.agent.prompts import agents, plan_of
-from placet.agent.tool_calls import outcome_of, settled
+from placet.agent.tool_calls import answer_writes, outcome_of
 from placet.case.approval import OUTDATED, is_older, refusal
 from placet.case.case import Asking, Case, NoteSeen
 from placet.case.commands import Decision, Move
@@ -65,8 +65,8 @@ def take(book: Cases, case: Case, its: CaseNotes) -> bool | None:
     """
     if case.asking is not None and not its.asked:
         its = replace(its, asked=_asked_in_archive(book, case, case.asking))
-    seen = _seen(book, case, its)
-    gesture = None if seen is None else _made(book, case, its, seen)
+    seen = _observed(book, case, its)
+    gesture = None if seen is None else _certain_gesture(book, case, its, seen)
     if gesture is None:
         return None if seen is None else False
     done = book.apply(case, gesture, *_outcome(book, case, gesture))
@@ -132,7 +132,7 @@ def _wanted(book: Cases, case: Case, change: Change, intent: Intent) -> Gesture 
         raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")
     if isinstance(found, ByHand):
         found = replace(found, person=intent.person)
-    gesture = _filled(book, case, found)
+    gesture = _complete_gesture(book, case, found)
     if gesture is None and book.intake.is_certain and book.intake.all_plans_read:
         request = change.notes.request
         why = request_in(book, request) if request is not None else ""
@@ -184,7 +184,7 @@ def _outcome(book: Cases, case: Case, gesture: Gesture) -> list[Write]:
     since = datetime.fromisoformat(asking.asked_at)
     waited_s = max(0.0, (ports.clock.wall() - since).total_seconds())
     with suppress(BodyDamaged):
-        return settled(ports, case, outcome_of(gesture), waited_s)
+        return answer_writes(ports, case, outcome_of(gesture), waited_s)
     return []
 
 
@@ -212,25 +212,25 @@ def acknowledge_places(book: Cases, case: Case, notes: CaseNotes) -> None:
         book.record(Decision(moved, ()))
 
 
-def _seen(book: Cases, case: Case, its: CaseNotes) -> Gesture | None:
+def _observed(book: Cases, case: Case, its: CaseNotes) -> Gesture | None:
     """Return the gesture that a case's notes show."""
     if case.state in (State.COMPLETED, State.WITHDRAWN):
         its = _without_copies(book, case, its)
     return observe(case, its, PLANNABLE)
 
 
-def _made(book: Cases, case: Case, its: CaseNotes, seen: Gesture) -> Gesture | None:
+def _certain_gesture(book: Cases, case: Case, its: CaseNotes, seen: Gesture) -> Gesture | None:
     """Return the gesture that a case's notes show, once it is certain; None while it is not."""
-    if isinstance(seen, Answered) and _is_written(book, seen):
+    if isinstance(seen, Answered) and _may_be_unfinished(book, seen):
         # what stops work does not wait for it; a new plan does, as it is to know the answer
-        other = _seen(book, case, replace(its, asked=[]))
+        other = _observed(book, case, replace(its, asked=[]))
         if other is None or isinstance(other, Answering | LeadsToPlan):
             return None
         seen = other
-    return _filled(book, case, seen)
+    return _complete_gesture(book, case, seen)
 
 
-def _filled(book: Cases, case: Case, gesture: Gesture) -> Gesture | None:
+def _complete_gesture(book: Cases, case: Case, gesture: Gesture) -> Gesture | None:
     """Return a gesture with what the journal and the settings say; None if it must wait."""
     if isinstance(gesture, PlanApproved | ScopeWidened) and not book.intake.all_plans_read:
         return None  # a file that came just now may be another plan of this case
@@ -240,8 +240,11 @@ def _filled(book: Cases, case: Case, gesture: Gesture) -> Gesture | None:
         return _with_keys(book, case, gesture)
     if isinstance(gesture, PlanApproved):
         return _approval(book, case, gesture)
-    if isinstance(gesture, PlanSuperseded | ActiveEdited):
-        return _with_text(book, case, gesture)
+    if isinstance(gesture, ActiveEdited):
+        return replace(gesture, approved=body_of(book.text_to_show(case.approval.digest)))
+    if isinstance(gesture, PlanSuperseded):
+        newest = book.text_to_show(case.plan.digest)
+        return replace(gesture, newest=newest) if newest else None  # that text is lost
     if isinstance(gesture, ApprovalRefused):
         return _refusal(book, case, gesture)
     if isinstance(gesture, RequestGone):
@@ -278,7 +281,7 @@ def _archived(book: Cases, case: Case) -> Iterator[str]:
             yield place
 
 
-def _is_written(book: Cases, gesture: Answered) -> bool:
+def _may_be_unfinished(book: Cases, gesture: Answered) -> bool:
     """Return whether the answer may still be unfinished."""
     if gesture.note is None or gesture.chosen:
         return False
@@ -314,15 +317,6 @@ def _approval(book: Cases, case: Case, gesture: PlanApproved) -> PlanApproved | 
     known = case.plan.digest if note.digest != case.plan.digest else ""
     level = int(book.ports.sandbox)
     return replace(gesture, level=level, written=book.text_to_show(known))
-
-
-def _with_text(book: Cases, case: Case, gesture: PlanSuperseded | ActiveEdited) -> Gesture | None:
-    """Return a gesture with the text that the note was changed from; None if that is lost."""
-    if isinstance(gesture, ActiveEdited):
-        approved = body_of(book.text_to_show(case.approval.digest))
-        return replace(gesture, approved=approved)
-    newest = book.text_to_show(case.plan.digest)
-    return replace(gesture, newest=newest) if newest else None
 
 
 def _refusal(book: Cases, case: Case, gesture: ApprovalRefused) -> ApprovalRefused:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from placet.case.case import Case, NoteSeen
 from placet.case.notes import DRAFT, inspect_note, trace_of
-from placet.case.settle import SETTLE_S, FileHistory, Fingerprint, Quiet, look
+from placet.case.settle import SETTLE_S, EditTimes, FileHistory, Fingerprint, look
 from placet.case.sorting import CaseNotes
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
@@ -72,7 +72,7 @@ class Intake:
     drafts: dict[str, bool] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
     unplanned: dict[str, str] = field(default_factory=dict)
-    quiet: Quiet = field(default_factory=Quiet)
+    quiet: EditTimes = field(default_factory=EditTimes)
     # since when a file is unread, and in how many looks
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
     # fingerprint of the file that was read last
@@ -220,10 +220,10 @@ class Intake:
             return False
         return not raw or trace_of(raw) == trace_id
 
-    def again_in_s(self) -> list[float]:
+    def again_in_s(self) -> float | None:
         """Return the seconds until `absent` can say more, if it can."""
         left_s = self._again_at_s - self.clock.monotonic()
-        return [] if left_s == inf else [max(0.0, left_s)]
+        return None if left_s == inf else max(0.0, left_s)
 
     def _note_restless(self, found: Mapping[str, Found], unread: Set[str]) -> None:
         """Remember since when each file is either changing or unread."""

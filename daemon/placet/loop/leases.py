@@ -16,7 +16,7 @@ from placet.journal.reader import Reader
 from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
 from placet.loop.cases import Cases
 from placet.loop.rows import of_case
-from placet.loop.threads import Taker, Workers
+from placet.loop.threads import AssignedWorker, Workers
 from placet.plan.plan import Plan
 from placet.sandbox.box import Level
 
@@ -24,7 +24,7 @@ LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
 HEARTBEAT_S = 5.0  # a renewal takes 9 µs
 
 
-def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: Taker | None) -> int:
+def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: AssignedWorker | None) -> int:
     """Start or resume a mission, and journal its lease; return the lease's token.
 
     `owner` is this process. `taker` is the worker of a team that holds the lease instead. Raises
@@ -66,7 +66,7 @@ def is_with_worker(reader: Reader, trace_id: str) -> bool:
 
 
 def _begun(
-    book: Cases, case: Case, plan: Plan, taker: Taker | None, acquire: AcquireLease
+    book: Cases, case: Case, plan: Plan, taker: AssignedWorker | None, acquire: AcquireLease
 ) -> Committed:
     """Record that a mission starts or resumes, with its lease; raises LeaseHeld."""
     ports = book.ports
@@ -90,7 +90,7 @@ def _begun(
     return book.record(Decision(case, (row,)), writes=[acquire])
 
 
-def planner_token(book: Cases, case: Case, taker: Taker) -> int | None:
+def planner_token(book: Cases, case: Case, taker: AssignedWorker) -> int | None:
     """Return the token of a worker that plans; None while another worker holds the lease."""
     if taker.token:
         return taker.token

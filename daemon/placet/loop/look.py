@@ -16,7 +16,7 @@ from placet.case.case import Case, NoteSeen
 from placet.case.intents import Intent
 from placet.case.life_cycle import OPEN, State
 from placet.case.observe import stale_statuses
-from placet.case.sorting import CaseNotes, Sorted, is_by_place, sort_notes
+from placet.case.sorting import CaseNotes, NotesByOwner, is_by_place, sort_notes
 from placet.case.warnings import warnings_for
 from placet.disk.errors import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.scan import Found
@@ -95,7 +95,7 @@ class Decisions:
             notices |= {note.path: f"{why}. {_LEFT}" for note in (*its.plans, *its.asked)}
             notices |= {its.request.path: f"{why}. {_LEFT}"} if its.request is not None else {}
         for trace in found.of_case.keys() - busy - book.outbox.busy - self.mistakes.keys():
-            for path, why in self._beside(book.cases[trace], found.of_case[trace]).items():
+            for path, why in self._cached_warnings(book.cases[trace], found.of_case[trace]).items():
                 notices.setdefault(path, why)
         self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
         unjudged |= intake.unfinished
@@ -117,7 +117,7 @@ class Decisions:
             return bool(case.stop or its.plans) or case.plan.path in self.book.intake.odd
         return case.state is not State.APPROVED or may_begin(case, its)
 
-    def _uncertain(self, view: View, found: Sorted) -> Set[str]:
+    def _uncertain(self, view: View, found: NotesByOwner) -> Set[str]:
         """Return the trace ids of cases that this look is not certain about.
 
         A missing note may be on its way to another folder. If it is seen elsewhere, that place
@@ -126,7 +126,7 @@ class Decisions:
         """
         notes = self.book.intake.notes
         present = {_identity(n) for p, n in notes.items() if p not in view.unsure}
-        astray = {
+        repository_stop = {
             n.trace_id
             for p in view.unsure
             if (n := notes.get(p)) is not None
@@ -142,9 +142,9 @@ class Decisions:
             for trace, its in found.of_case.items()
             if is_by_place(its) and (not intake.is_certain or intake.is_being_written(trace))
         }
-        return astray | written | by_place
+        return repository_stop | written | by_place
 
-    def _take_gestures(self, found: Sorted, busy: Set[str]) -> None:
+    def _take_gestures(self, found: NotesByOwner, busy: Set[str]) -> None:
         book, cases = self.book, self.book.cases
         book.intake.unplanned = {}
         before, self.mistakes = self.mistakes, {}
@@ -179,7 +179,7 @@ class Decisions:
             if before.get(case.trace_id) != why:
                 self.book.say(f"{case.request_id}: {why}. {_LEFT}")
 
-    def _beside(self, case: Case, its: CaseNotes) -> Mapping[str, str]:
+    def _cached_warnings(self, case: Case, its: CaseNotes) -> Mapping[str, str]:
         """Return the warnings for a case's notes, from the cache if neither has changed."""
         seen = _seen(case, its)
         last, warnings = self._warned.pop(case.trace_id, ((), {}))
@@ -202,7 +202,7 @@ class Decisions:
                 self.book.vault.edit(note.path, text)
         return bool(stale)
 
-    def _perform(self, intent: Intent, found: Sorted) -> None:
+    def _perform(self, intent: Intent, found: NotesByOwner) -> None:
         """Perform an intent once it is certain which notes the case has."""
         case, its = self.book.cases.get(intent.trace_id), found.of_case.get(intent.trace_id)
         try:
@@ -256,7 +256,7 @@ def _same(seen: tuple[object, ...], last: tuple[object, ...]) -> bool:
 
 
 def _stamped(seen: bytes, keys: Mapping[str, str], kind: Frontmatter, now: bytes) -> bytes:
-    """Return a note with these keys, or None if it changed since it was read."""
+    """Return a note with these keys, or unchanged if it was edited since it was read."""
     return stamp(now, keys, kind_if_none=kind) if now == seen else now
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import assert_never
 
 from placet.case.callout import box_written
@@ -29,6 +28,7 @@ from placet.case.notes import (
     note_identity,
     trace_of,
 )
+from placet.codec import sha256
 from placet.disk.errors import AlreadyThere, Changed, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.vault import Vault
 from placet.errors import BUGS, describe_bug
@@ -83,7 +83,7 @@ class Outbox:
         self._tried = {command.id for command in self.pending}
 
     def forget(self) -> None:
-        """Drop all commands: they were decided for notes of another time."""
+        """Drop all commands: they were decided for an older state of the notes."""
         self.journal.commit([MarkDone(command.id) for command in self.pending])
         self.load([])
 
@@ -248,7 +248,7 @@ def _rewrite(command: Rewrite, desk: OutboxPorts) -> None:
     except Gone:
         desk.vault.publish(command.path, text)
         return
-    if sha256(raw).hexdigest() == command.seen:
+    if sha256(raw) == command.seen:
         desk.vault.replace(command.path, command.seen, text)
 
 
@@ -256,7 +256,7 @@ def _edit(command: Edit, case: Case, desk: OutboxPorts) -> None:
     text = desk.text(command.text)
 
     def edited(raw: bytes) -> bytes:
-        if sha256(raw).hexdigest() == command.expected:
+        if sha256(raw) == command.expected:
             return text
         if raw == text or trace_of(raw) not in ("", case.trace_id):
             return raw
@@ -279,7 +279,7 @@ def _move(command: Move, case: Case, vault: Vault) -> None:
         return  # the case's note was renamed, and another case's note has its name
     for place in places(command.dst, case):
         try:
-            vault.move(command.src, place, sha256(raw).hexdigest())
+            vault.move(command.src, place, sha256(raw))
         except AlreadyThere:
             continue
         except Gone:

@@ -21,7 +21,7 @@ from placet.loop.rows import of_case, of_daemon
 
 _LONGEST_WAIT_S = 60.0
 _SOON_S = 60.0
-"""A try that fails sooner than this made no progress: one answer of a model takes as long."""
+"""An attempt that fails within this time made no progress. One reply takes about as long."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Waits:
 
     def postpone(self, case: Case, why: Postponed) -> None:
         """Let a case's work wait, or all work."""
-        why = self._patiently(case, why)
+        why = self._with_backoff(case, why)
         until = self.clock.monotonic() + why.after_s
         facts = {
             "why": why.why.value,
@@ -96,7 +96,7 @@ class Waits:
         if not known:
             self.tell(self.hold)
 
-    def _patiently(self, case: Case, why: Postponed) -> Postponed:
+    def _with_backoff(self, case: Case, why: Postponed) -> Postponed:
         """Return a wait for the machine, twice as long as the last one if that made no difference.
 
         Each try writes to the journal, and a full disk has little room for that.
@@ -123,7 +123,7 @@ class Waits:
             self._said = why.why, why.reason, reader.last()[0]
         return False
 
-    def came(self, trace_id: str, why: Why) -> bool:
+    def end_wait(self, trace_id: str, why: Why) -> bool:
         """Forget a case's wait for something that exists now; return whether there was one."""
         _, waits = self.postponed.get(trace_id, (0.0, None))
         if waits is None or waits.why is not why:
@@ -136,7 +136,7 @@ class Waits:
 
         If it is not, the next try reports it again.
         """
-        return bool([trace for trace in tuple(self.postponed) if self.came(trace, why)])
+        return bool([trace for trace in tuple(self.postponed) if self.end_wait(trace, why)])
 
     def try_now(self) -> None:
         """Let the next case retry at once: the problem may be fixed."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import PurePosixPath
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.case import NoteSeen
+from placet.codec import sha256
 from placet.disk.errors import AlreadyThere, Gone, NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.vault import Vault
 from placet.host.clock import Clock
@@ -30,7 +30,7 @@ MODEL = f"{Folder.REQUESTS}/Model.md"
 
 
 def side_note(warnings: Iterable[tuple[str, str]], known: Collection[str]) -> bytes:
-    """Return a side note with a callout for each path and reason in `told`.
+    """Return a side note with a callout for each path and reason in `warnings`.
 
     A callout within a reason becomes a second one. `known` are the paths of notes that belong to
     cases: placet can use those.
@@ -90,7 +90,7 @@ class Notices:
         for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
             try:
                 raw, _ = self.vault.read(side)
-                if (mark := sha256(raw).hexdigest()) in own:
+                if (mark := sha256(raw)) in own:
                     self.vault.remove(side, mark)
             except Stale:
                 more = True  # it is being edited; the next look decides again
@@ -126,8 +126,8 @@ class Notices:
             current, _ = self.vault.read(side)
         except Gone:
             current = None
-        mark = sha256(text).hexdigest()
-        found = "" if current is None else sha256(current).hexdigest()
+        mark = sha256(text)
+        found = "" if current is None else sha256(current)
         marks = self.written.get(show(path), "").split()
         is_own = found in ("", mark) or any(
             found in marks.split() for marks in self.written.values()

@@ -49,7 +49,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Back:
+class JobResult:
     """A worker's return.
 
     It has no event if the worker was interrupted or has to wait; then the work is still to be done.
@@ -71,32 +71,32 @@ class Threads:
     ring: Callable[[], None]
     start: Callable[[threading.Thread], None]
     jobs: dict[str, Job] = field(default_factory=dict)
-    back: queue.SimpleQueue[Back] = field(default_factory=queue.SimpleQueue)
+    back: queue.SimpleQueue[JobResult] = field(default_factory=queue.SimpleQueue)
 
     def run_job(self, job: Job, work: Callable[[], Result]) -> None:
         """Do `work` for a job; the job returns in any case, also after a bug in placet."""
 
         def run() -> None:
             try:
-                back = Back(job, work())
+                back = JobResult(job, work())
             except Interrupted:
-                back = Back(job, None)
+                back = JobResult(job, None)
             except AsksPerson as asks:
-                back = Back(job, asks.asked)
+                back = JobResult(job, asks.asked)
             except Postponed as postponed:
-                back = Back(job, None, postponed)
+                back = JobResult(job, None, postponed)
             except BodyDamaged as damaged:
                 back = (
-                    Back(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged"))
+                    JobResult(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged"))
                     if job.planning
-                    else Back(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
+                    else JobResult(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
                 )
             except Exception as error:
                 why = describe_bug(error)
                 back = (
-                    Back(job, PlanningFailed(job.generation, why, End.INTERNAL_ERROR.value))
+                    JobResult(job, PlanningFailed(job.generation, why, End.INTERNAL_ERROR.value))
                     if job.planning
-                    else Back(job, None, Postponed(why, MISTAKE_RETRY_S, Why.MISTAKE))
+                    else JobResult(job, None, Postponed(why, MISTAKE_RETRY_S, Why.MISTAKE))
                 )
             self.back.put(back)
             self.ring()
@@ -110,12 +110,14 @@ class Threads:
         try:
             self.start(thread)
         except RuntimeError as error:  # Python raises this if the system allows no more threads
-            self.back.put(Back(job, None, Postponed(str(error), NO_THREAD_RETRY_S, Why.MACHINE)))
+            self.back.put(
+                JobResult(job, None, Postponed(str(error), NO_THREAD_RETRY_S, Why.MACHINE))
+            )
             self.ring()
         else:
             job.thread = thread
 
-    def take_back(self) -> Back | None:
+    def take_back(self) -> JobResult | None:
         """Return one finished job, None if there is none."""
         try:
             back = self.back.get_nowait()
@@ -138,7 +140,7 @@ class Threads:
                 job.thread.join(max(0.0, until - self.clock.monotonic()))
 
 
-class Taker(Protocol):
+class AssignedWorker(Protocol):
     """A team worker that took a case's work.
 
     `level` is its sandbox, `token` its lease, 0 before it has one, which runs for `lease_s`.
@@ -168,7 +170,9 @@ class Taker(Protocol):
 class Workers(Protocol):
     """The workers of a team, which take work from a queue."""
 
-    def claim(self, case: Case, level: Callable[[], int], *, planning: bool) -> Taker | None:
+    def claim(
+        self, case: Case, level: Callable[[], int], *, planning: bool
+    ) -> AssignedWorker | None:
         """Return the worker that took a case's work, or None; raises Postponed.
 
         `level` is the sandbox that the approval requires.

@@ -169,7 +169,7 @@ class Loop:
         if book.unmarked:
             book.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
-        again = (*self.intake.again_in_s(), config_in_s, view.again_in_s)
+        again = (self.intake.again_in_s(), config_in_s, view.again_in_s)
         return self._next(min((s for s in again if s is not None), default=None), began_s)
 
     def _say_if_away(self, present: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action
 from placet.agent.commits import executes
-from placet.agent.mission import broken
+from placet.agent.mission import bug_result
 from placet.agent.planner import Assignment
 from placet.agent.record import Postponed, Record
 from placet.agent.report import ReportData, asked_section, outcome_of
@@ -52,14 +52,14 @@ from placet.loop.cases import Cases
 from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
 from placet.loop.look import Decisions
 from placet.loop.rows import of_case
-from placet.loop.threads import MISTAKE_RETRY_S, Job, Result, Taker, Workers, expect_model
+from placet.loop.threads import MISTAKE_RETRY_S, AssignedWorker, Job, Result, Workers, expect_model
 from placet.note.frontmatter import Frontmatter, parse_note, read_note
 from placet.note.paths import Folder
 from placet.plan.comments import open_comments
 from placet.sandbox.box import Level
 
 MAX_ROWS = 10_000
-"""Maximum of a case's rows that a report is made from, the last ones."""
+"""How many of a case's latest rows a report uses."""
 
 
 def report(ports: Ports, mission: Mission, ended: MissionResult) -> MissionEnded:
@@ -113,7 +113,7 @@ class Dispatch:
     draft: Draft
     run_mission: RunMission
     team: Workers | None = None
-    beaten_at: float = float("-inf")
+    last_beat_s: float = float("-inf")
 
     def start_work(self) -> None:
         """Start what is due, within the limits: the highest priority first, then the oldest."""
@@ -132,7 +132,7 @@ class Dispatch:
             and case.trace_id not in jobs
             and case.trace_id not in busy
             and self.decisions.is_judged(case)
-            and not (case.acting in DRAFTING and self._is_written(case))
+            and not (case.acting in DRAFTING and self._may_be_unfinished(case))
         ]
         due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
         wanted = set(jobs)
@@ -144,10 +144,8 @@ class Dispatch:
             wanted.add(case.trace_id)
             try:
                 self._start(case, planning=planning)
-            except BodyDamaged as damaged:
-                self._cannot_go_on(case, damaged)
-            except BUGS as error:
-                self._hold_up(case, error)
+            except (BodyDamaged, *BUGS) as error:
+                self._fail(case, error)
         if self.team is not None:
             works = (case for case in book.cases.values() if case.is_working)
             self.team.withdraw(wanted, {case.trace_id: case.generation for case in works})
@@ -166,14 +164,14 @@ class Dispatch:
         A mission that a person stopped needs no worker to end, where none has it, nor does one
         that this daemon began.
         """
-        taker: Taker | None = None
+        taker: AssignedWorker | None = None
         if self.team is not None and (planning or not self.team.is_here(case)):
             try:
                 taker = self.team.claim(case, partial(self._level, case), planning=planning)
             except Postponed as nobody:
                 self.book.waits.postpone(case, nobody)
                 return
-            self.book.dirty |= self.book.waits.came(case.trace_id, Why.WORKER)
+            self.book.dirty |= self.book.waits.end_wait(case.trace_id, Why.WORKER)
             if taker is None:
                 return
         if planning:
@@ -194,21 +192,18 @@ class Dispatch:
             if current and back.event is not None and not asks_nobody:
                 try:
                     self._finish(case, back.event, back.job.token)
-                except BodyDamaged as damaged:
+                except (BodyDamaged, *BUGS) as error:
                     release(book, self.team, case, back.job.token)
-                    self._cannot_go_on(case, damaged)
-                except BUGS as error:
-                    release(book, self.team, case, back.job.token)
-                    self._hold_up(case, error)
+                    self._fail(case, error)
             else:
                 release(book, self.team, case, back.job.token)
 
     def heartbeat(self) -> None:
         """Renew the leases, if it is time; work that lost its lease is left."""
         now = self.book.ports.clock.monotonic()
-        if now - self.beaten_at < HEARTBEAT_S:
+        if now - self.last_beat_s < HEARTBEAT_S:
             return
-        self.beaten_at = now
+        self.last_beat_s = now
         for job in self.book.threads.jobs.values():
             if job.token is None or job.taken:
                 continue
@@ -220,7 +215,7 @@ class Dispatch:
 
     # --- planning
 
-    def _is_written(self, case: Case) -> bool:
+    def _may_be_unfinished(self, case: Case) -> bool:
         """Return whether the request may be unfinished; planning that began resumes at once."""
         intake = self.book.intake
         if intake.is_draft(case) or not intake.left_s(case.request_path):
@@ -228,7 +223,7 @@ class Dispatch:
         with self.book.ports.journal.read() as reader:
             return not reader.records(case.trace_id, case.generation, last=True)
 
-    def _start_planning(self, case: Case, taker: Taker | None) -> None:
+    def _start_planning(self, case: Case, taker: AssignedWorker | None) -> None:
         book, token = self.book, None
         if taker is None:
             expect_model(book.ports)
@@ -287,8 +282,8 @@ class Dispatch:
             return True  # it need not wait to report that
         return all(step.actions for _, step in plan.kept)
 
-    def _start_mission(self, case: Case, taker: Taker | None) -> None:
-        if case.state is State.APPROVED and not self._says_so_still(case):
+    def _start_mission(self, case: Case, taker: AssignedWorker | None) -> None:
+        if case.state is State.APPROVED and not self._is_still_approved(case):
             return
         ports = self.book.ports
         approved = self.book.approved(case)
@@ -327,7 +322,7 @@ class Dispatch:
         self._put_back(case, EventKind.MODEL_CHANGED, why, now)
         return True
 
-    def _says_so_still(self, case: Case) -> bool:
+    def _is_still_approved(self, case: Case) -> bool:
         """Return whether the note in System/Active still has the approved text.
 
         If not, the next look decides.
@@ -359,19 +354,19 @@ class Dispatch:
         else:
             self._put_back(case, EventKind.WALL_WEAKENED, why)
 
-    def _cannot_go_on(self, case: Case, damaged: BodyDamaged) -> None:
-        """Stop the work on a case whose texts or record are damaged. Nothing of it runs."""
-        self.book.say(f"{case.request_id}: {damaged}")
+    def _fail(self, case: Case, error: Exception) -> None:
+        """Stop the work on a case with a damaged text or record; postpone it after a bug."""
+        if not isinstance(error, BodyDamaged):
+            bug = Postponed(describe_bug(error), MISTAKE_RETRY_S, Why.MISTAKE)
+            self.book.waits.postpone(case, bug)
+            return
+        self.book.say(f"{case.request_id}: {error}")
         if case.acting in DRAFTING:
-            failed = PlanningFailed(case.generation, str(damaged), type(damaged).__name__)
+            failed = PlanningFailed(case.generation, str(error), type(error).__name__)
             self.book.apply(case, failed)
         else:
-            why = f"The journal is not as it was written: {damaged.what}."
+            why = f"The journal is not as it was written: {error.what}."
             self._put_back(case, EventKind.TEXT_LOST, why)
-
-    def _hold_up(self, case: Case, error: BaseException) -> None:
-        """Postpone a case whose work met a bug in placet. All others continue."""
-        self.book.waits.postpone(case, Postponed(describe_bug(error), MISTAKE_RETRY_S, Why.MISTAKE))
 
     def _in_place(self, case: Case) -> NoteSeen | None:
         """Return the plan that is in the place of a new one, or None."""
@@ -413,7 +408,7 @@ class Dispatch:
         except (Interrupted, Postponed, AsksPerson, LeaseLost):
             raise
         except Exception as error:
-            ended = broken(ports, mission, error)
+            ended = bug_result(ports, mission, error)
         return report(ports, mission, ended)
 
     def _finish(self, case: Case, event: Result | Asked, token: int | None) -> None:

@@ -274,5 +274,5 @@ def test_missing_vault_error_names_remedy(place: TestVault, tmp_path: Path, ther
     if there:
         named.write_text("x")
     said = " ".join(place.click("status", "--vault", str(named), check=False).stderr.split())
-    assert ("is not a folder" in said) is there
-    assert ("placet init" in said) is not there
+    assert (f"{named} is not a folder." in said) is there
+    assert (f"There is no folder {named}. Make one there: placet init" in said) is not there

@@ -215,6 +215,7 @@ def test_report_content_is_inert(one: str, other: str, third: str) -> None:
 
 
 @given(WORDS)
+@example("0\r\xa0[0]:")
 @settings(max_examples=400)
 def test_agents_document_can_only_be_read(text: str) -> None:
     assert_is_only_read(document(text), headings=0)

@@ -69,7 +69,8 @@ LABEL = re.compile(
 # (`obsidian://new?…&overwrite=true`).
 _TO_PROGRAM = re.compile(r"\(\s*(?:$|<?\s*(?!https?\\*:)[a-z][a-z0-9+.-]*\\*:)", re.IGNORECASE)
 _PROGRAM = re.compile(r"(?<![a-z0-9+.-])(?!https?$)[a-z][a-z0-9+.-]{0,60}$", re.IGNORECASE)
-_LABELLED = re.compile(rf"{_CONTAINER}\[")
+# Also behind any blank: `find_unseen` would name such a line as a definition.
+_LABELLED = re.compile(rf"(?:{_CONTAINER}|[\s>]*)\[")
 
 
 def _means_something(line: str, at: int) -> bool:

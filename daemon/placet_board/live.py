@@ -77,7 +77,7 @@ class Live:
     def _ring(self, request_id: str) -> None:
         for ear in self._ears:
             ear.about.add(request_id)
-            ear.bell.set()
+            ear.changed.set()
 
 
 class _Events(StreamingResponse):
@@ -104,7 +104,7 @@ async def _told(ear: _Ear, is_logged_in: Callable[[], bool]) -> AsyncIterator[st
     while True:
         try:
             async with asyncio.timeout(BEAT_S):
-                await ear.bell.wait()
+                await ear.changed.wait()
         except TimeoutError:
             if not is_logged_in():
                 return
@@ -114,7 +114,7 @@ async def _told(ear: _Ear, is_logged_in: Callable[[], bool]) -> AsyncIterator[st
         if not is_logged_in():
             return
         about, ear.about = sorted(ear.about), set()
-        ear.bell.clear()
+        ear.changed.clear()
         yield f"data: {json.dumps(about)}\n\n"
 
 
@@ -123,4 +123,4 @@ class _Ear:
 
     def __init__(self) -> None:
         self.about: set[str] = set()
-        self.bell = asyncio.Event()
+        self.changed = asyncio.Event()

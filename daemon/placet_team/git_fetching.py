@@ -151,8 +151,8 @@ def remove(url: str, ended: Callable[[Collection[str]], Collection[str]], *, sha
     with _bare_place(None, sha256=sha256) as place:
         found = asks(place, url, f"{BASE}/*", f"{WORK}/*")
         whose = {name: name.split("/")[3] for name in found if name.startswith((BASE, WORK))}
-        over_traces = ended({*whose.values()})
-        if names := [f":{name}" for name, trace_id in whose.items() if trace_id in over_traces]:
+        ended_ids = ended({*whose.values()})
+        if names := [f":{name}" for name, trace_id in whose.items() if trace_id in ended_ids]:
             _push(place, url, names[:_MAX_REMOVED])
 
 

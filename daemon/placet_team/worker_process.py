@@ -147,9 +147,8 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
                     raise
             else:
                 return True
-        if (
-            not reported and not dead_owner
-        ):  # else another worker was quicker, and the next look names it
+        # else another worker was quicker, and the next look names it
+        if not reported and not dead_owner:
             reported, waits = True, f"This one waits {lease_s:.0f} s: that may have ended."
             say(f"{name_taken(name).what} {waits}")
         ending.wait(LOOK_S)

@@ -187,7 +187,7 @@ class Machine:
             making=self.making,
             leaving=self.leaving,
             day_budget=self.day_budget,
-            lent=WorkerClone(repo.path, Path(source.path), source.denied, carry),
+            clone=WorkerClone(repo.path, Path(source.path), source.denied, carry),
         )
         return ports, repo
 

@@ -9,7 +9,7 @@ from typing import Any
 from placet.case.case import CASE_JSON, Case
 from placet.case.life_cycle import WORKING
 from placet.cli.site import Site
-from placet.cli.view import AT_WORK, age_s, drawn, table, words
+from placet.cli.view import AT_WORK, age_s, drawn, styled, table
 from placet.errors import UserError, age, counted
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
@@ -225,5 +225,5 @@ def status_text(found: Mapping[str, Any]) -> str:
 def _drawn(rows: Sequence[Sequence[str]], heads: Sequence[str] = ()) -> str:
     if not rows:
         return ""
-    cells = [[words(cell) for cell in row] for row in rows]
+    cells = [[styled(cell) for cell in row] for row in rows]
     return drawn(table(cells, heads=heads, whole=(0,), indent=0))

@@ -15,15 +15,21 @@ from placet.journal.reader import Reader
 from placet.journal.writes import PendingCommand
 from placet.note.paths import Folder
 from ptykit import seen, terminal
-from vaultkit import DONE, PLAN, TestVault, end_of, make_vault, next_line, printing, running, until
+from vaultkit import (
+    PLAN,
+    TestVault,
+    end_of,
+    next_line,
+    printing,
+    running,
+    until,
+    vault_with_history,
+)
 
 
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
-    made = make_vault(tmp_path)
-    made.plays(PLAN, *DONE)
-    made.configure((made.root / "System/placet.toml").read_text() + "\n[vault]\nhistory = true\n")
-    return made
+    return vault_with_history(tmp_path)
 
 
 def test_watch_follows_request_across_killed_daemon(vault: TestVault) -> None:

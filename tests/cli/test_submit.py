@@ -12,15 +12,19 @@ import pytest
 from placet.case.request import title_of
 from placet.cli.submit import TEMPLATE
 from ptykit import terminal
-from vaultkit import DONE, PLAN, TestVault, end_of, make_vault, next_line, printing, running
+from vaultkit import (
+    TestVault,
+    end_of,
+    next_line,
+    printing,
+    running,
+    vault_with_history,
+)
 
 
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
-    made = make_vault(tmp_path)
-    made.plays(PLAN, *DONE)
-    made.configure((made.root / "System/placet.toml").read_text() + "\n[vault]\nhistory = true\n")
-    return made
+    return vault_with_history(tmp_path)
 
 
 def test_submit_wait_follows_request_to_end(vault: TestVault) -> None:

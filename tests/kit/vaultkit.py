@@ -457,6 +457,14 @@ def running(vault: TestVault, *args: str) -> Iterator[subprocess.Popen[str]]:
     assert "Traceback" not in said, said
 
 
+def vault_with_history(folder: Path) -> TestVault:
+    """Make a vault with a history, whose model plans and completes a mission."""
+    made = make_vault(folder)
+    made.plays(PLAN, *DONE)
+    made.configure((made.root / "System/placet.toml").read_text() + "\n[vault]\nhistory = true\n")
+    return made
+
+
 def next_line(process: subprocess.Popen[str], *words: str) -> str:
     """Return the next line with all of these words; fail at the end."""
     assert process.stdout is not None

@@ -327,9 +327,9 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
 def _run_mission(ports: Ports, mission: Mission, record: Record, cancel: Cancel) -> MissionResult:
     repo = repository(ports, mission.case.request.portal, record)
     at = record.get(PLACE)
-    if ports.lent is not None and ports.lent.carry is not None and at is not None:
+    if ports.clone is not None and ports.clone.carry is not None and at is not None:
         names = [f"refs/heads/{at.branch}", *refs(mission.case, at.name)]
-        record.carrier = ports.lent.carry(repo, names)  # to other machines, with the record
+        record.carrier = ports.clone.carry(repo, names)  # to other machines, with the record
     ended = record.get(ENDED)
     if ended is not None:
         return clean_up(ports, mission, record, repo, ended) if ended.branch else ended

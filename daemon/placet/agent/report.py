@@ -563,16 +563,16 @@ def asked_section(case: Case, rows: Events, record: Recorded, reader: Reader) ->
         for row in own
         if row.action_type in _OVER
     }
-    words = _words(record)
-    planned = _planned_words(reader, case)
+    pairs = _answered_questions(record)
+    planned = _planned_questions(reader, case)
     lines: list[str] = []
     is_mission = False
     for row in own:
         is_mission = is_mission or row.action_type == Action.EXECUTION_STARTED
         if row.action_type == Action.QUESTION_ASKED:
             end = ends.get(_name(row))
-            question = next(words, ("", "")) if is_mission else _take_words(planned, end)
-            lines.append(_question(case, row, end, question))
+            pair = next(pairs, ("", "")) if is_mission else _take_answered(planned, end)
+            lines.append(_question(case, row, end, pair))
         elif row.action_type == Action.PLAN_AMENDMENT_REQUESTED:
             lines.append(_wider(case, row, ends.get(_name(row))))
     return "\n".join([_HEADING, *lines]) + "\n\n" if lines else ""
@@ -589,7 +589,7 @@ def _name(row: CommittedRow) -> tuple[Action, int]:
     return Action(row.action_type), row.details["number"]
 
 
-def _words(record: Recorded) -> Iterator[tuple[str, str]]:
+def _answered_questions(record: Recorded) -> Iterator[tuple[str, str]]:
     """Give the questions that people were asked, each with its answer."""
     keys = [key for key in record.intents if key.startswith(f"{CALL.key}:")]
     for key in sorted(keys, key=lambda key: [int(part) for part in key.split(":")[1:]]):
@@ -601,31 +601,31 @@ def _words(record: Recorded) -> Iterator[tuple[str, str]]:
             yield str(begun.input.get("question", "")), str(content.get("answer", ""))
 
 
-def _planned_words(reader: Reader, case: Case) -> list[tuple[str, str]]:
+def _planned_questions(reader: Reader, case: Case) -> list[tuple[str, str]]:
     """Return the questions, with answers, from before the case's mission."""
     found: list[tuple[str, str]] = []
     for attempt in range(case.generation if case.asked else 0):
         record = Recorded()
         with suppress(BodyDamaged):
             record.take(reader.records(case.trace_id, attempt))
-            found += _words(record)
+            found += _answered_questions(record)
     return found
 
 
-def _take_words(words: list[tuple[str, str]], answered: CommittedRow | None) -> tuple[str, str]:
-    """Remove and return the first of the words with the answer of a row; "" if none has it."""
+def _take_answered(pairs: list[tuple[str, str]], answered: CommittedRow | None) -> tuple[str, str]:
+    """Remove and return the first question with the answer of a row; "" if none has it."""
     digest = None if answered is None else answered.details["digest"]
-    found = next((one for one in words if sha256(one[1].encode()) == digest), None)
+    found = next((one for one in pairs if sha256(one[1].encode()) == digest), None)
     if found is None:
         return "", ""
-    words.remove(found)
+    pairs.remove(found)
     return found
 
 
 def _question(
-    case: Case, asked: CommittedRow, answered: CommittedRow | None, words: tuple[str, str]
+    case: Case, asked: CommittedRow, answered: CommittedRow | None, pair: tuple[str, str]
 ) -> str:
-    question, answer = map(literal, words)
+    question, answer = map(literal, pair)
     note = link(f"{case.request_id}_question{asked.details['number']}")
     what = f"**{question}** " if question else ""
     if answered is None:

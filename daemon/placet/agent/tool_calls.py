@@ -252,8 +252,8 @@ def answered_before(ports: Ports, case: Case) -> list[str]:
     """Return a block of an opening with earlier answers of the person, "" without any."""
     with ports.journal.read() as reader:
         known = [reader.text(name) for name in case.answers]
-    texts = "\n".join(text.decode() for text in known if text is not None)
-    return [f"{ASKED_BEFORE}\n\n{marked('answers', texts)}"] if texts else []
+    answers = "\n".join(text.decode() for text in known if text is not None)
+    return [f"{ASKED_BEFORE}\n\n{marked('answers', answers)}"] if answers else []
 
 
 def outcome_of(answer: Answering) -> Outcome:

@@ -63,11 +63,11 @@ class Bounds:
 class WorkerClone:
     """A portal as a worker of another machine has it.
 
-    `clone` is its bare clone of `original`, the person's repository. `denied` are the paths that no
+    `path` is its bare clone of `original`, the person's repository. `denied` are the paths that no
     mission may write there. `carry` returns, for a mission's refs, the carrier of their commits.
     """
 
-    clone: Path
+    path: Path
     original: Path
     denied: Denied
     carry: Callable[[Repo, Sequence[str]], Carrier] | None
@@ -80,7 +80,7 @@ class Ports(Bounds):
     `open_model` may be called from any thread and raises ModelError. Worktrees are made below
     `worktrees`. `say` writes to the daemon's log; `left_out` are the notes that it reported as not
     addable to git. `leaving` is set when the daemon stops: a worker finishes the running round and
-    starts no other. `lent` is set on a worker of another machine.
+    starts no other. `clone` is set on a worker of another machine.
     """
 
     worktrees: Path
@@ -94,7 +94,7 @@ class Ports(Bounds):
     left_out: set[str] = field(default_factory=set)
     leaving: Cancel = field(default_factory=Cancel)
     day_budget: DayBudget = field(default_factory=DayBudget)
-    lent: WorkerClone | None = None
+    clone: WorkerClone | None = None
 
 
 def journalled(record: Record) -> OnCall:
@@ -178,8 +178,8 @@ def workplace(
         ),
     )
     with ExitStack() as stack:
-        lent = bounds.lent if isinstance(bounds, Ports) else None
-        denied = denied_in(repo, bounds.vault) if lent is None else lent.denied
+        clone = bounds.clone if isinstance(bounds, Ports) else None
+        denied = denied_in(repo, bounds.vault) if clone is None else clone.denied
         root: Root = stack.enter_context(Root(tree.path, writable=writable, denied=denied))
         notes = bounds.vault / "Knowledge"
         knowledge = (
@@ -227,8 +227,8 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     repository; Postponed for a vault that may have no history.
     """
     ran = journalled(record)
-    if ports.lent is not None:
-        return replace(open_repo(ports.lent.clone, on_call=ran), clone_of=ports.lent.original)
+    if ports.clone is not None:
+        return replace(open_repo(ports.clone.path, on_call=ran), clone_of=ports.clone.original)
     if portal and portal not in ports.config.portals:
         raise UserError(
             f"There is no portal `{portal}` in System/placet.toml.",

@@ -66,10 +66,10 @@ def _decided(plan: NoteSeen) -> tuple[str, type[RevisionAsked] | type[PlanReject
 
     A plan without an open comment is not revised, because nothing says what to change.
     """
-    for key, word in (("decision", decision_of(plan)), ("status", plan.status)):
-        what = _DECIDED.get(word)
+    for key, value in (("decision", decision_of(plan)), ("status", plan.status)):
+        what = _DECIDED.get(value)
         if what is PlanRejected or (what is not None and open_comments(body_of(plan.raw))):
-            return f"{key}: {word}", what
+            return f"{key}: {value}", what
     return None
 
 

@@ -13,7 +13,7 @@ import click
 
 from placet.cli.site import Site, json_option, site_option
 from placet.cli.terminal import json_text, say, shown_time
-from placet.cli.view import drawn, table, words
+from placet.cli.view import drawn, styled, table
 from placet.errors import UserError, counted, dollars, rfc3339
 from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission
@@ -116,8 +116,8 @@ def _data(sums: Sums) -> dict[str, Any]:
 def cost_screen(found: Mapping[str, Any]) -> str:
     """Return the sums as a table."""
     heads = ("day", "calls", "in", "cached", "out", "cost", "estimate", "actual")
-    rows = [[words(cell) for cell in _cells(row["day"], row)] for row in found["rows"]]
-    rows.append([words(cell, bold=True) for cell in _cells("all", found["total"])])
+    rows = [[styled(cell) for cell in _cells(row["day"], row)] for row in found["rows"]]
+    rows.append([styled(cell, bold=True) for cell in _cells("all", found["total"])])
     columns = range(1, len(heads))
     return drawn(table(rows, heads=heads, right=columns, whole=columns, indent=0))
 

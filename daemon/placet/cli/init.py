@@ -89,9 +89,9 @@ NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A model that a vault may begin with: words for people, and the settings that it takes."""
+    """A model that a vault may begin with: its title, and the settings that it takes."""
 
-    words: str
+    title: str
     settings: Mapping[Key, Any]
     needs_key: bool = False
 
@@ -158,9 +158,9 @@ def named_model(model: str | None, base_url: str | None) -> ModelChoice:
     return _named(settings, f"{visible(model)}, of {base_url}", needs_key=not is_here(base_url))
 
 
-def _named(settings: Mapping[Key, Any], words: str, *, needs_key: bool) -> ModelChoice:
+def _named(settings: Mapping[Key, Any], title: str, *, needs_key: bool) -> ModelChoice:
     # the vault may have had the demo model before
-    return ModelChoice(words, {("model", "provider"): "anthropic", **settings}, needs_key)
+    return ModelChoice(title, {("model", "provider"): "anthropic", **settings}, needs_key)
 
 
 def _address(given: str) -> str:
@@ -179,8 +179,8 @@ def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
     vendor = vendor_model(env)
     say("Which model plans and works?")
     for word, model in (
-        (VENDOR, vendor.words),
-        (DEMO_NAME, DEMO.words),
+        (VENDOR, vendor.title),
+        (DEMO_NAME, DEMO.title),
         ("an address", "a server that speaks the Messages API, as http://127.0.0.1:11434"),
     ):
         echo(f"  {word:<10}  {model}", err=True)
@@ -481,7 +481,7 @@ def _take_model(site: Site, chosen: ModelChoice) -> None:
     """Write the settings of a model, which accepts them."""
     for key, value in chosen.settings.items():
         change(site.vault, site.env, with_setting(site.vault, key, value), [key])
-    say(f"Model: {chosen.words}.")
+    say(f"Model: {chosen.title}.")
     if ("model", "base_url") in chosen.settings:
         where = shlex.quote(str(site.vault))
         say(f"Whether that server speaks the Messages API: placet doctor --vault {where}")

@@ -65,7 +65,7 @@ def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: b
     ):
         if not once:
             voice.say(
-                f"watching {running.vault} ({running.bell.mode.value}). To stop: Ctrl-C",
+                f"watching {running.vault} ({running.watcher.mode.value}). To stop: Ctrl-C",
                 Verbosity.EVENT,
             )
             running.run()

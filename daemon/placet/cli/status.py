@@ -35,10 +35,10 @@ from placet.cli.view import (
     plans_screen,
     show_screen,
     status_screen,
+    styled,
     text_if_readable,
     waits_for_model,
     waits_for_you,
-    words,
 )
 from placet.disk.vault import Vault
 from placet.errors import UserError
@@ -64,7 +64,7 @@ def watch_status(site: Site, *, as_json: bool) -> None:
         from rich.text import Text
 
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        hint = drawn(words("Ctrl-C ends this.", "dim"))
+        hint = drawn(styled("Ctrl-C ends this.", "dim"))
         with Live(screen=True, auto_refresh=False) as live:
             for _ in site.changes():
                 last = _shown(site)
@@ -90,7 +90,7 @@ def _shown(site: Site) -> str:
         text = status_screen(status(now), shutil.get_terminal_size().lines - 3)
         now.raise_problem()
     except UserError as error:
-        shown = drawn(words(error.what, "red"), words(error.hint, "dim"))
+        shown = drawn(styled(error.what, "red"), styled(error.hint, "dim"))
         return f"{text}\n\n{shown}" if now.problem is error else shown
     return text
 

@@ -568,8 +568,8 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 # Tables, colours and links for a terminal, drawn by rich.
 #
-# Everything that is shown passes `words` or `link`: text of notes, models and repositories moves no
-# cursor, hides nothing, and opens no link. rich is imported only in functions that draw.
+# Everything that is shown passes `styled` or `link`: text of notes, models and repositories moves
+# no cursor, hides nothing, and opens no link. rich is imported only in functions that draw.
 
 LEAST_COLUMNS = 40
 """Columns below which nothing is laid out: a narrower terminal wraps by itself."""
@@ -618,7 +618,7 @@ def drawn(*parts: RenderableType, width: int = 0) -> str:
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
-def words(text: str, colour: str = "", *, bold: bool = False) -> Text:
+def styled(text: str, colour: str = "", *, bold: bool = False) -> Text:
     """Return a text on one line, in a colour; what would move or hide something is written out."""
     from rich.text import Text
 
@@ -642,7 +642,7 @@ def joined(parts: Iterable[Text | str]) -> Text:
     """Return texts one after the other on a line."""
     from rich.text import Text
 
-    made = (part if isinstance(part, Text) else words(part) for part in parts)
+    made = (part if isinstance(part, Text) else styled(part) for part in parts)
     return Text(" ").join([part for part in made if part.plain])
 
 
@@ -684,7 +684,7 @@ def table(
         for number, column in enumerate(made.columns):
             last = number == count - 1
             column.header = Padding(
-                words(heads[number], "dim"), (0, 0 if last else 2, 0, 0 if number else indent)
+                styled(heads[number], "dim"), (0, 0 if last else 2, 0, 0 if number else indent)
             )
     return made
 
@@ -698,7 +698,7 @@ def stacked(*parts: RenderableType) -> RenderableType:
 
 def heading(text: str) -> Text:
     """Return a section's title."""
-    return words(text, bold=True)
+    return styled(text, bold=True)
 
 
 def _style(colour: str, *, bold: bool = False) -> str:
@@ -735,16 +735,16 @@ def status_screen(found: Mapping[str, Any], height: int = 0) -> str:
     }
     ends: list[RenderableType] = []
     if not any(found[one] for one in ("cases", "changed", "explained")):
-        ends = [words("No requests yet. Drop a note into Inbox/Requests, or:"),
-                words("placet submit 'what you want done'")]  # fmt: skip
+        ends = [styled("No requests yet. Drop a note into Inbox/Requests, or:"),
+                styled("placet submit 'what you want done'")]  # fmt: skip
     elif waiting:
-        ends = [words("placet review", "dim")]
+        ends = [styled("placet review", "dim")]
     else:
-        ends = [words("Nothing waits for you.", "dim")]
+        ends = [styled("Nothing waits for you.", "dim")]
     if following := next((step for case in reversed(recent) if (step := next_step(case))), ""):
-        ends.append(words(following, "dim"))
+        ends.append(styled(following, "dim"))
     if earlier:
-        ends.append(words(f"{earlier:,} ended earlier. One of them: placet show ID", "dim"))
+        ends.append(styled(f"{earlier:,} ended earlier. One of them: placet show ID", "dim"))
     head = drawn(_head(found, vault))
     used = head.count("\n") + 1 + 2 * sum(map(bool, sections.values())) + 1 + len(ends)
     parts: list[RenderableType] = []
@@ -774,38 +774,38 @@ def _shares(counts: Sequence[int], room: int) -> list[int]:
 def plans_screen(found: Sequence[CaseData], vault: Path) -> str:
     """Return `placet plans` for a terminal."""
     if not found:
-        return drawn(words("No plan waits for you."))
+        return drawn(styled("No plan waits for you."))
     rows = [_plan(case, vault) for case in found]
     heads = ("request", "what waits", "for")
     return drawn(
         table(rows, heads=heads, right=(2,), whole=(2,), indent=0),
         "",
-        words("Decide on one after the other: placet review", "dim"),
+        styled("Decide on one after the other: placet review", "dim"),
     )
 
 
 def _head(found: Mapping[str, Any], vault: Path) -> RenderableType:
     running = found["daemon"]
-    mark = words("●", "green") if running else words("○", "red")
+    mark = styled("●", "green") if running else styled("○", "red")
     daemon = f"running: {running}" if running else "not running (placet run)"
     rows: list[tuple[RenderableType, RenderableType]] = [
-        (words("vault", "dim"), link(str(vault), vault)),
-        (words("daemon", "dim"), joined([mark, *local_times([daemon])])),
-        (words("model", "dim"), words(model_line(found["provider"], found["model"]))),
-        (words("today", "dim"), words(today_words(found["today"]))),
+        (styled("vault", "dim"), link(str(vault), vault)),
+        (styled("daemon", "dim"), joined([mark, *local_times([daemon])])),
+        (styled("model", "dim"), styled(model_line(found["provider"], found["model"]))),
+        (styled("today", "dim"), styled(today_words(found["today"]))),
     ]
     if changed := changed_words(found["changed"]):
-        rows.append((words("notes", "dim"), words(changed, "yellow")))
+        rows.append((styled("notes", "dim"), styled(changed, "yellow")))
     if found["paused"]:
         paused = "paused: no new work starts (placet resume)"
-        rows.append((words("work", "dim"), words(paused, "yellow")))
+        rows.append((styled("work", "dim"), styled(paused, "yellow")))
     if found["unaccepted"]:
         named = ", ".join(found["unaccepted"])
         warning = f"not accepted on this machine: {named} (placet config accept)"
-        rows.append((words("config", "dim"), words(warning, "yellow")))
+        rows.append((styled("config", "dim"), styled(warning, "yellow")))
     waits = [found["waits"]["notice"]] if found["waits"] else []
     rows += [
-        (words("work", "dim"), joined([words("waits:", "yellow"), why]))
+        (styled("work", "dim"), joined([styled("waits:", "yellow"), why]))
         for why in (*waits, *found["stuck"])
     ]
     return table(rows, indent=0)
@@ -818,17 +818,17 @@ def _id(case: CaseData, vault: Path) -> Text:
     path = asking["path"] or report or case["plan"] or case["request"]
     colour = COLOURS[case["state"]]
     if not path:
-        return words(case["request_id"], colour, bold=True)
+        return styled(case["request_id"], colour, bold=True)
     return link(case["request_id"], vault / path, colour, bold=True)
 
 
 def _plan(case: CaseData, vault: Path) -> list[RenderableType]:
     where = case["asking"]["path"] if case["asking"] else case["plan"]
-    what = [words(_awaited(case))]
+    what = [styled(_awaited(case))]
     if not case["asking"] and (estimate := estimate_words(case["estimate"])):
-        what.append(words(estimate, "dim"))
+        what.append(styled(estimate, "dim"))
     what.append(link(where, vault / where, "dim"))
-    return [_id(case, vault), stacked(*what), words(age(case["age_s"]))]
+    return [_id(case, vault), stacked(*what), styled(age(case["age_s"]))]
 
 
 def _awaited(case: CaseData) -> str:
@@ -846,10 +846,10 @@ def _row(case: CaseData, found: Mapping[str, Any], vault: Path) -> list[Renderab
         if is_awaited
         else turn(case, daemon=bool(found["daemon"]), held=bool(found["waits"]))
     )
-    state = words(case["state"], COLOURS[case["state"]])
-    ident, ago = _one_line(_id(case, vault)), words(age(case["age_s"]))
+    state = styled(case["state"], COLOURS[case["state"]])
+    ident, ago = _one_line(_id(case, vault)), styled(age(case["age_s"]))
     doing = doing.removeprefix(case["state"]).removeprefix(": ")  # it stands in front
-    return [state, ident, _one_line(words(doing)), ago]
+    return [state, ident, _one_line(styled(doing)), ago]
 
 
 def _one_line(text: Text) -> Text:
@@ -869,7 +869,7 @@ def _notes(found: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
         sort = "remark" if path in used else "unusable"
         for number, problem in enumerate(problems(why, MAX_FAILURE)):
             shown = f"{path}: {problem}" if not number else f"  {problem}"
-            yield [words(sort if not number else "", "yellow"), _one_line(words(shown))]
+            yield [styled(sort if not number else "", "yellow"), _one_line(styled(shown))]
 
 
 def show_screen(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[str, bool]]:
@@ -892,8 +892,8 @@ def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableTy
     """Give names and values: the state first; what a case has not is left out."""
     doing = turn(found, daemon=bool(found["daemon"]))
     values: list[tuple[str, RenderableType | str]] = [
-        ("state", words(doing, COLOURS[found["state"]])),
-        ("id", words(f"{found['request_id']}, trace {found['trace_id']}")),
+        ("state", styled(doing, COLOURS[found["state"]])),
+        ("id", styled(f"{found['request_id']}, trace {found['trace_id']}")),
         ("since", shown_time(found["since"])),
         ("agent", found["agent"]),
         ("portal", found["portal"]),
@@ -906,7 +906,7 @@ def _facts(found: Mapping[str, Any], vault: Path) -> Iterator[tuple[RenderableTy
     values += [(name, link(path, vault / path)) for name, path in paths]
     for name, value in values:
         if value:
-            yield words(name, "dim"), words(value) if isinstance(value, str) else value
+            yield styled(name, "dim"), styled(value) if isinstance(value, str) else value
 
 
 def _note(text: str) -> str:

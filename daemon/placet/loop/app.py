@@ -101,22 +101,22 @@ def daemon(
             lock, whose = database_of(address).lock, str(folder.marker())
             lease_s = config.team.lease_s
             stack.enter_context(lock(journal, whose, this_process(), lease_s, say, until))
-        loop, bell = _loop(folder, env, say, settings, journal, clock, stack)
+        loop, watcher = _loop(folder, env, say, settings, journal, clock, stack)
         if journal.set_aside is not None or not knows_its_marks(journal, state.mark, folder):
             distrust_journal(loop)
         _remove_leftovers(loop.ports)
-        journal.commit([_started(loop, bell)])
+        journal.commit([_started(loop, watcher)])
         settings.accept_first(journal)
         settings.tell(journal)
         mark_end(journal, state.mark, folder)
 
         def end() -> None:
-            bell.ring()
+            watcher.ring()
             journal.stop_waiting()
 
         until.rings(end)
         with _ended(loop, state):
-            yield Daemon(vault, journal, bell, loop, say, notify, until)
+            yield Daemon(vault, journal, watcher, loop, say, notify, until)
 
 
 def _must_be_a_vault(vault: Path) -> None:
@@ -128,12 +128,12 @@ def _must_be_a_vault(vault: Path) -> None:
         )
 
 
-def _started(loop: Loop, bell: Watcher) -> AddActivity:
+def _started(loop: Loop, watcher: Watcher) -> AddActivity:
     model = loop.ports.config.model
     facts = {
         "version": __version__,
         "pid": os.getpid(),
-        "watch": bell.mode.value,
+        "watch": watcher.mode.value,
         "sandbox": loop.ports.sandbox.title,
         "provider": model.provider,
         "model": model.name,
@@ -199,7 +199,7 @@ def _loop(
     level = sandbox_level(config, say)
     queues = [queue for queue in QUEUES if queue is not Folder.REQUESTS]
     mode, intents = Mode(config.daemon.watch), settings.state.intents
-    bell = stack.enter_context(Watcher(vault, queues, [Folder.REQUESTS], mode, intents))
+    watcher = stack.enter_context(Watcher(vault, queues, [Folder.REQUESTS], mode, intents))
     opener = model_opener(config, vault, env)
     try:
         opener()
@@ -226,13 +226,13 @@ def _loop(
     team: Workers | None = None
     if settings.held.config.team.workers or address_of(journal.path):
         do_draft, do_mission, team = plugin(WORKERS, "team").choose_workers(
-            lambda: settings.held.config, journal, bell.ring, say, stack
+            lambda: settings.held.config, journal, watcher.ring, say, stack
         )
     loop = Loop(
         ports,
         folder,
         this_process(),
-        bell.ring,
+        watcher.ring,
         say,
         tell,
         settings.reload,
@@ -241,7 +241,7 @@ def _loop(
         team=team,
     )
     loop.load()
-    return loop, bell
+    return loop, watcher
 
 
 _LOST = "The journal was lost, or restored from a backup."

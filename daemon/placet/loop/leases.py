@@ -24,15 +24,15 @@ LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
 HEARTBEAT_S = 5.0  # a renewal takes 9 µs
 
 
-def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: AssignedWorker | None) -> int:
+def begin(book: Cases, owner: Owner, case: Case, plan: Plan, worker: AssignedWorker | None) -> int:
     """Start or resume a mission, and journal its lease; return the lease's token.
 
-    `owner` is this process. `taker` is the worker of a team that holds the lease instead. Raises
+    `owner` is this process. `worker` is the worker of a team that holds the lease instead. Raises
     LeaseHeld.
     """
     clock = book.ports.clock
-    if taker is not None:
-        acquire = AcquireLease(case.trace_id, taker.owner, taker.lease_s)
+    if worker is not None:
+        acquire = AcquireLease(case.trace_id, worker.owner, worker.lease_s)
     else:
         with book.ports.journal.read() as reader:
             lease = reader.lease(case.trace_id)
@@ -42,12 +42,12 @@ def begin(book: Cases, owner: Owner, case: Case, plan: Plan, taker: AssignedWork
             left = left and not is_with_worker(reader, case.trace_id)
         dead_token = lease.token if lease is not None and left else None
         acquire = AcquireLease(case.trace_id, owner, LEASE_TTL_S, dead_token)
-    committed = _begun(book, case, plan, taker, acquire)
+    committed = _begun(book, case, plan, worker, acquire)
     case = book.cases[case.trace_id]
     facts: dict[str, object] = {
         "token": committed.token,
-        "owner": str(owner if taker is None else taker.owner),
-        **({} if taker is None else {"worker": taker.worker}),
+        "owner": str(owner if worker is None else worker.owner),
+        **({} if worker is None else {"worker": worker.worker}),
     }
     rows = [of_case(clock, case, Action.LEASE_ACQUIRED, **facts)]
     if (before := committed.taken_from) is not None:
@@ -66,11 +66,11 @@ def is_with_worker(reader: Reader, trace_id: str) -> bool:
 
 
 def _begun(
-    book: Cases, case: Case, plan: Plan, taker: AssignedWorker | None, acquire: AcquireLease
+    book: Cases, case: Case, plan: Plan, worker: AssignedWorker | None, acquire: AcquireLease
 ) -> Committed:
     """Record that a mission starts or resumes, with its lease; raises LeaseHeld."""
     ports = book.ports
-    sandbox = ports.sandbox if taker is None else Level(taker.level)
+    sandbox = ports.sandbox if worker is None else Level(worker.level)
     facts = {
         "digest": case.approval.digest,
         "sandbox": sandbox.title,
@@ -90,18 +90,18 @@ def _begun(
     return book.record(Decision(case, (row,)), writes=[acquire])
 
 
-def planner_token(book: Cases, case: Case, taker: AssignedWorker) -> int | None:
+def planner_token(book: Cases, case: Case, worker: AssignedWorker) -> int | None:
     """Return the token of a worker that plans; None while another worker holds the lease."""
-    if taker.token:
-        return taker.token
+    if worker.token:
+        return worker.token
     ports = book.ports
-    acquire = AcquireLease(case.trace_id, taker.owner, taker.lease_s)
+    acquire = AcquireLease(case.trace_id, worker.owner, worker.lease_s)
     try:
         token = ports.journal.commit([acquire]).token
     except LeaseHeld as held:
         book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
         return None
-    facts = {"token": token, "owner": str(taker.owner), "worker": taker.worker}
+    facts = {"token": token, "owner": str(worker.owner), "worker": worker.worker}
     ports.journal.commit([of_case(ports.clock, case, Action.LEASE_ACQUIRED, **facts)])
     return token
 

@@ -126,7 +126,7 @@ class Decisions:
         """
         notes = self.book.intake.notes
         present = {_identity(n) for p, n in notes.items() if p not in view.unsure}
-        repository_stop = {
+        misplaced = {
             n.trace_id
             for p in view.unsure
             if (n := notes.get(p)) is not None
@@ -142,7 +142,7 @@ class Decisions:
             for trace, its in found.of_case.items()
             if is_by_place(its) and (not intake.is_certain or intake.is_being_written(trace))
         }
-        return repository_stop | written | by_place
+        return misplaced | written | by_place
 
     def _take_gestures(self, found: NotesByOwner, busy: Set[str]) -> None:
         book, cases = self.book, self.book.cases

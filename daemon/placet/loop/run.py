@@ -37,7 +37,7 @@ class Daemon:
 
     vault: Path
     journal: Journal
-    bell: Watcher
+    watcher: Watcher
     loop: Loop
     say: Callable[[str], None]
     notify: Callable[[str], None]
@@ -50,8 +50,8 @@ class Daemon:
             self._expect_journal()
             tick = self._tick()
             self.notify(f"WATCHDOG=1\nSTATUS={self._status(tick)}")
-            if not self.bell.wait(min(tick.again_in_s, MAX_WAIT_S)):
-                self.bell.check()
+            if not self.watcher.wait(min(tick.again_in_s, MAX_WAIT_S)):
+                self.watcher.check()
         self._end()
 
     def _tick(self) -> Tick:
@@ -111,7 +111,7 @@ class Daemon:
                 self.loop.threads.jobs or self.loop.book.dirty or tick.settling
             ):
                 return tick
-            self.bell.wait(min(tick.again_in_s, MAX_WAIT_S))
+            self.watcher.wait(min(tick.again_in_s, MAX_WAIT_S))
 
     def _status(self, tick: Tick) -> str:
         if tick.waiting:

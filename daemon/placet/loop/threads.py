@@ -117,7 +117,7 @@ class Threads:
         else:
             job.thread = thread
 
-    def take_back(self) -> JobResult | None:
+    def next_result(self) -> JobResult | None:
         """Return one finished job, None if there is none."""
         try:
             back = self.back.get_nowait()

@@ -144,7 +144,7 @@ class Loop:
     def tick(self) -> Tick:
         """Collect results, scan, read notes, decide, record and perform, start work."""
         book, clock = self.book, self.ports.clock
-        self.dispatch.take_back()
+        self.dispatch.collect_results()
         book.perform()  # first, so that the look shows the effect
         began_s = clock.monotonic()
         scan = book.vault.scan(QUEUES)
@@ -212,7 +212,7 @@ class Loop:
         self.stopping = True
         self.ports.leaving.set()
         self.threads.leave(grace_s)
-        self.dispatch.take_back()
+        self.dispatch.collect_results()
         self.book.perform()
 
     def _record(self, case: Case, attempt: int) -> Record | None:

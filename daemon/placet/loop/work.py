@@ -164,25 +164,25 @@ class Dispatch:
         A mission that a person stopped needs no worker to end, where none has it, nor does one
         that this daemon began.
         """
-        taker: AssignedWorker | None = None
+        worker: AssignedWorker | None = None
         if self.team is not None and (planning or not self.team.is_here(case)):
             try:
-                taker = self.team.claim(case, partial(self._level, case), planning=planning)
+                worker = self.team.claim(case, partial(self._level, case), planning=planning)
             except Postponed as nobody:
                 self.book.waits.postpone(case, nobody)
                 return
             self.book.dirty |= self.book.waits.end_wait(case.trace_id, Why.WORKER)
-            if taker is None:
+            if worker is None:
                 return
         if planning:
-            self._start_planning(case, taker)
+            self._start_planning(case, worker)
         else:
-            self._start_mission(case, taker)
+            self._start_mission(case, worker)
 
-    def take_back(self) -> None:
-        """Take in what workers came back with."""
+    def collect_results(self) -> None:
+        """Record the results of workers."""
         book = self.book
-        while (back := book.threads.take_back()) is not None:
+        while (back := book.threads.next_result()) is not None:
             book.dirty = True
             case = book.cases[back.job.trace_id]
             current = case.generation == back.job.generation
@@ -223,11 +223,11 @@ class Dispatch:
         with self.book.ports.journal.read() as reader:
             return not reader.records(case.trace_id, case.generation, last=True)
 
-    def _start_planning(self, case: Case, taker: AssignedWorker | None) -> None:
+    def _start_planning(self, case: Case, worker: AssignedWorker | None) -> None:
         book, token = self.book, None
-        if taker is None:
+        if worker is None:
             expect_model(book.ports)
-        elif (token := planner_token(book, case, taker)) is None:
+        elif (token := planner_token(book, case, worker)) is None:
             return
         request = read_note(book.text(case.request_digest)).body
         current = (
@@ -235,7 +235,7 @@ class Dispatch:
             if case.plan.basis_digest and not case.is_elsewhere
             else None
         )
-        taken = taker is not None
+        taken = worker is not None
         job = Job(case.trace_id, case.generation, planning=True, token=token, taken=taken)
         name = PurePosixPath(case.request_path).stem
         left = case.plan.left
@@ -282,31 +282,31 @@ class Dispatch:
             return True  # it need not wait to report that
         return all(step.actions for _, step in plan.kept)
 
-    def _start_mission(self, case: Case, taker: AssignedWorker | None) -> None:
+    def _start_mission(self, case: Case, worker: AssignedWorker | None) -> None:
         if case.state is State.APPROVED and not self._is_still_approved(case):
             return
         ports = self.book.ports
         approved = self.book.approved(case)
-        plan, sandbox = approved.plan, ports.sandbox if taker is None else Level(taker.level)
+        plan, sandbox = approved.plan, ports.sandbox if worker is None else Level(worker.level)
         if sandbox < case.approval.level and executes(plan) and not case.stop:
             self._ask_again(case)
             return
         if self._has_another_model(case):
             return
-        token = taker.token if taker is not None else 0
+        token = worker.token if worker is not None else 0
         if not token:
             try:
-                token = begin(self.book, self.owner, case, plan, taker)
+                token = begin(self.book, self.owner, case, plan, worker)
             except LeaseHeld as held:
                 # The journal came from another machine, or this one had another name: the lease
                 # runs out unless its holder lives.
                 self.book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
                 return
         case = self.book.cases[case.trace_id]
-        if taker is None and not (case.stop or self._needs_no_model(case)):
+        if worker is None and not (case.stop or self._needs_no_model(case)):
             expect_model(ports)
         mission = mission_of(case, approved, token)
-        taken = taker is not None
+        taken = worker is not None
         job = Job(case.trace_id, case.generation, planning=False, token=token, taken=taken)
         if case.stop:
             job.cancel.set(case.stop)

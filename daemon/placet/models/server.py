@@ -122,11 +122,11 @@ class ModelServer:
         answer = body if isinstance(body, Mapping) else {}
         inner = answer.get("error", answer)
         inner = inner if isinstance(inner, Mapping) else {"message": inner}
-        error_type, words = inner.get("type"), inner.get("message")
+        error_type, message = inner.get("type"), inner.get("message")
         is_type = isinstance(error_type, str) and error_type.isidentifier()
         error_type = str(error_type) if is_type else ""
         error_type = error_type if len(error_type) <= _TYPE_CHARACTERS else ""
-        words = words if isinstance(words, str) else ""
+        message = message if isinstance(message, str) else ""
         details = inner.get("details")
         code = details.get("error_code") if isinstance(details, Mapping) else None
         code = code if isinstance(code, str) else ""
@@ -135,7 +135,7 @@ class ModelServer:
             kind,
             f"{self}: {'an error in mid-stream' if served else f'status {status}'}"
             + (f", {error_type}" if error_type else "")
-            + quoted(words, key=self.key, request=request, name=self.name)
+            + quoted(message, key=self.key, request=request, name=self.name)
             + (f". {advice(status)}" if kind is ModelErrorKind.PERMANENT else ""),
             status=status,
             served=served,
@@ -194,12 +194,12 @@ def kind_of(status: int, error_type: str, error_code: str) -> ModelErrorKind:
     return ModelErrorKind.BAD_REQUEST
 
 
-def quoted(words: str, *, key: str, request: str, name: str) -> str:
+def quoted(message: str, *, key: str, request: str, name: str) -> str:
     """Return the server's text as the end of a sentence; a remark if it quotes the request.
 
     Some servers quote what they were sent; our messages go into journal, notes and logs.
     """
-    line = " ".join(words[:_READ_CHARACTERS].split())[:_QUOTED_CHARACTERS]
+    line = " ".join(message[:_READ_CHARACTERS].split())[:_QUOTED_CHARACTERS]
     line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     nameless = line.replace(name, "")  # the model's name may be quoted, however long it is
     echoes = any(

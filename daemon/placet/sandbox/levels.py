@@ -46,8 +46,8 @@ class Start:
 
     `passed` are the child's ends of pipes. bwrap or the launcher writes to `status`. Its end of
     file means that the process ended. Closing `lifeline` tells the launcher to kill everything. If
-    `word` is set, the command writes to it when it is ready and waits for an answer. The other end
-    is the command's standard input.
+    `handshake` is set, the command writes to it when it is ready and waits for an answer. The other
+    end is the command's standard input.
     """
 
     command: list[str]
@@ -55,7 +55,7 @@ class Start:
     passed: tuple[IO[bytes], ...]
     status: IO[bytes]
     lifeline: IO[bytes] | None = None
-    word: socket.socket | None = None
+    handshake: socket.socket | None = None
     stdin: socket.socket | None = None
 
     def spawn(self, **options: Any) -> subprocess.Popen[bytes]:
@@ -130,9 +130,9 @@ def _bubblewrapped(
     ]  # fmt: skip
     status, status_end = map(stack.enter_context, _pipe())
     rules = stack.enter_context(_filter(box, shared_ipc=False))
-    word = stdin = None
+    handshake = stdin = None
     if not terminal:
-        word, stdin = map(stack.enter_context, socket.socketpair())
+        handshake, stdin = map(stack.enter_context, socket.socketpair())
         # It writes a line to its standard input, and starts when it receives one.
         wait = 'echo >&0 && read -r _ && exec "$@" </dev/null'
         limited = ["/bin/sh", "-c", wait, "sh", *limited]
@@ -152,7 +152,7 @@ def _bubblewrapped(
         "--chdir", str(box.worktree), "--", *limited,
     ]  # fmt: skip
     environment |= {"HOME": _HOME}
-    return Start(launch, environment, (status_end, rules), status, None, word, stdin)
+    return Start(launch, environment, (status_end, rules), status, None, handshake, stdin)
 
 
 def _bubblewrap() -> str:

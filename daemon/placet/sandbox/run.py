@@ -276,8 +276,8 @@ class _Watch:
             ready.register(self._process.stdout, selectors.EVENT_READ, self.stdout.feed)
             ready.register(self._process.stderr, selectors.EVENT_READ, self.stderr.feed)
             ready.register(self._start.status, selectors.EVENT_READ, self._take_status)
-            if self._start.word is not None:
-                ready.register(self._start.word, selectors.EVENT_READ, self._take_word)
+            if self._start.handshake is not None:
+                ready.register(self._start.handshake, selectors.EVENT_READ, self._take_ready)
             while ready.get_map():
                 now = time.monotonic()
                 if ended is None and (verdict := self._why_kill(now, deadline, cancelled)):
@@ -323,7 +323,7 @@ class _Watch:
         """Return the messages of bwrap or the launcher so far."""
         return _messages(bytes(self._status))
 
-    def _take_word(self, data: bytes) -> None:
+    def _take_ready(self, data: bytes) -> None:
         self._waits = bool(data)
         if self._waits and self._inner is not None and not self._ended:
             self._let_go()
@@ -334,9 +334,9 @@ class _Watch:
         until = time.monotonic() + _DEATH_S
         while _state(self._inner_pid) not in ("S", "") and time.monotonic() < until:
             time.sleep(0.0005)
-        assert self._start.word is not None
+        assert self._start.handshake is not None
         with suppress(OSError):  # it ended first
-            self._start.word.send(b"\n")
+            self._start.handshake.send(b"\n")
         self._waits = False
 
     def _kill(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from placet.agent.commits import delete_old_refs
+from placet.agent.commits import delete_old_leftovers
 from placet.agent.mission import bug_result, failed_result, place_of_mission
 from placet.agent.planner import Assignment, base_of
 from placet.agent.record import AUTHOR, Postponed, Record
@@ -172,7 +172,7 @@ class Handover:
                 return found
 
     def _wait(self, ports: Ports, case: Case, token: int, cancel: Cancel) -> tuple[str, str]:
-        cancelled, told_s = "", 0.0
+        sent_reason, sent_at_s = "", 0.0
         while True:
             row = self.cache.work.get(case.trace_id)
             if row is None or row.token != token:
@@ -186,16 +186,16 @@ class Handover:
                 raise Interrupted("the daemon stops; the worker continues")
             lease_s = self.lease_s
             quiet = row.expired and self.cache.watched_s() >= lease_s
-            quiet = quiet or (cancelled != "" and ports.clock.monotonic() - told_s > OBEYED_S)
+            quiet = quiet or (sent_reason != "" and ports.clock.monotonic() - sent_at_s > OBEYED_S)
             if quiet or cancel.must_leave():
                 self._revoke(case, token)
                 if cancel.must_leave():
                     raise Interrupted("it is no longer wanted")
                 why = f"the worker {row.worker} gives no sign of life; another one continues"
                 raise Postponed(why, 0.0, Why.WORKER)
-            if cancel.reason and cancelled != cancel.reason:
-                cancelled, told_s = cancel.reason, ports.clock.monotonic()
-                self.journal.commit([TellWorker(case.trace_id, token, cancelled)])
+            if cancel.reason and sent_reason != cancel.reason:
+                sent_reason, sent_at_s = cancel.reason, ports.clock.monotonic()
+                self.journal.commit([TellWorker(case.trace_id, token, sent_reason)])
             self.cache.wait()
 
     def _revoke(self, case: Case, token: int) -> None:
@@ -317,7 +317,7 @@ class Handover:
             ended = not_taken(ports, mission, record, error, to)
         else:
             ended = checked_end(mission, repo, record, to, ended)
-        delete_old_refs(ports, repo, record)
+        delete_old_leftovers(ports, repo, record)
         self.sent.pop(case.trace_id, None)
         clear_remote(ports, case, [head(repo)])
         if not ended.ok:

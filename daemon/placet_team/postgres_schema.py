@@ -97,10 +97,10 @@ def statements(first: int) -> tuple[str, ...]:
 
 def number_of(connection: PostgresConnection) -> int:
     """Return the number of the schema, 0 without one."""
-    (number,) = connection.execute(
+    (exists,) = connection.execute(
         "SELECT to_regclass('placet.schema_number') IS NOT NULL"
     ).fetchone()
-    row = connection.execute("SELECT number FROM schema_number").fetchone() if number else None
+    row = connection.execute("SELECT number FROM schema_number").fetchone() if exists else None
     return int(row[0]) if row else 0
 
 

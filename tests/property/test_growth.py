@@ -174,7 +174,7 @@ def test_drop_reads_no_unchanged_case(tmp_path: Path) -> None:
 
         with (
             patch("placet.loop.gestures.observe", look),
-            patch("placet.case.sorting.with_box_edits", side_effect=AssertionError("parsed")),
+            patch("placet.case.sorting.box_edits_to_text", side_effect=AssertionError("parsed")),
         ):
             vault.drop("Say hello.\n", "New.md")
             run.settle()

@@ -314,8 +314,8 @@ def with_kept_ref(drift: Drifted | None, kept: str) -> Drifted | None:
     return replace(drift, why=why)
 
 
-def delete_old_refs(ports: Ports, repo: Repo, record: Record) -> None:
-    """Delete refs that long finished missions left in the repository, and journal it."""
+def delete_old_leftovers(ports: Ports, repo: Repo, record: Record) -> None:
+    """Delete refs and worktrees that long finished missions left, and journal it."""
     with ports.journal.read() as reader:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()

@@ -20,7 +20,7 @@ from placet.agent.checkpoints import (
 from placet.agent.commits import (
     clean_up,
     commit_once,
-    delete_old_refs,
+    delete_old_leftovers,
     drop_temporaries,
     files_between,
     ignored,
@@ -354,7 +354,7 @@ def _run_mission(ports: Ports, mission: Mission, record: Record, cancel: Cancel)
         # The end is recorded before git is cleaned up, so that a crash in between cannot decide it
         # again.
         ended = clean_up(ports, mission, record, repo, ended)
-    delete_old_refs(ports, repo, record)
+    delete_old_leftovers(ports, repo, record)
     return ended
 
 

@@ -92,8 +92,8 @@ def marked(tag: str, text: str, attributes: str = "") -> str:
 def instructions(root: Root, path: str, remarks: list[str]) -> str | None:
     """Return the body of a note of instructions, cut where it is too long; None without a note.
 
-    One that cannot be read (a folder, a link that leads out) is empty; the work
-    does not fail. Both cases are added to `remarks`. Raises OSError where the machine is at fault.
+    One that cannot be read (a folder, a link that leads out) is empty, and the work continues.
+    `remarks` says what was cut or left out. Raises OSError where the machine is at fault.
     """
     try:
         raw = root.read(path)

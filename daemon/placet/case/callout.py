@@ -191,7 +191,7 @@ def box_written(raw: bytes, what: WriteBox, case: Case, text: bytes = b"") -> by
     A note with another text than that of `what.digest` stays, and so does one that is approved by
     its property: whoever did that has read the box that is there.
     """
-    now = with_box_edits(raw, case, what.path)
+    now = box_edits_to_text(raw, case, what.path)
     other = trace_of(raw) != case.trace_id or (what.digest and plan_digest(now) != what.digest)
     if other or decision_in(read_note(raw).meta) == APPROVE:
         return raw
@@ -200,7 +200,7 @@ def box_written(raw: bytes, what: WriteBox, case: Case, text: bytes = b"") -> by
     return with_box(now, what)
 
 
-def with_box_edits(raw: bytes, case: Case, path: str = "") -> bytes:
+def box_edits_to_text(raw: bytes, case: Case, path: str = "") -> bytes:
     """Return the note of a case's plan. If you wrote lines into its box, return it without the box.
 
     Those lines become the first lines of the text, and the box has to be written again.

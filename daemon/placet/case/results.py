@@ -14,10 +14,10 @@ from placet.case.approval import NO_RECORD
 from placet.case.callout import (
     HOW_TO_REVIEW,
     WHERE,
+    box_edits_to_text,
     box_of,
     head_lines,
     with_box,
-    with_box_edits,
     with_marks,
 )
 from placet.case.case import (
@@ -113,7 +113,7 @@ def _is_as_left(case: Case, note: NoteSeen) -> bool:
     """Return whether a plan's note is as it was when its revision began."""
     return (
         note.digest == case.plan.basis_digest
-        and with_box_edits(note.raw, case, note.path) == note.raw
+        and box_edits_to_text(note.raw, case, note.path) == note.raw
         and not decision_of(note)
         and not note.meta.get("rejection_reason")
         and note.status in ("", "review", "needs_revision", "error")
@@ -331,7 +331,7 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
         request=asked,
         since=now,
     )
-    raw = with_box_edits(note.raw, case, note.path)
+    raw = box_edits_to_text(note.raw, case, note.path)
     note = replace(note, raw=raw, digest=plan_digest(raw))
     d = DecisionBuilder(case, State.REVIEW, now)
     d.set_plan(digest=note.digest)

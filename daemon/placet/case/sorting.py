@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from placet.case.callout import is_own_box, with_box_edits
+from placet.case.callout import box_edits_to_text, is_own_box
 from placet.case.case import Case, NoteSeen
 from placet.case.life_cycle import OPEN, State
 from placet.case.notes import ASKS, DRAFT
@@ -136,7 +136,7 @@ def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
     """
     if plan.is_plan and plan.box is not None and is_own_box(plan.box, case):
         return plan  # most plans: nothing is parsed
-    raw = with_box_edits(plan.raw, case, plan.path)
+    raw = box_edits_to_text(plan.raw, case, plan.path)
     if plan.problem or (plan.is_plan and raw == plan.raw):
         return plan
     return replace(plan, raw=raw, digest=plan_digest(raw))

@@ -119,7 +119,7 @@ class Ledger:
             raise ValueError(f"{key} is held already")
         return replace(self, held={**self.held, key: worst})
 
-    def exceed(self, limit: Limit, detail: str) -> Exceeded:
+    def exceeded_at(self, limit: Limit, detail: str) -> Exceeded:
         """Return that a limit of this budget is reached; `detail` follows the budget's name."""
         return Exceeded(self.name, limit, f"{self.name}: {detail}")
 
@@ -189,15 +189,15 @@ def exceeded(ledger: Ledger) -> Exceeded | None:
     left, limits = ledger.remaining(), ledger.limits
     if left.wall_time_s == 0:
         passed = duration(limits.wall_time_s or 0)
-        return ledger.exceed(Limit.WALL_TIME, f"{passed} have passed since the work began")
+        return ledger.exceeded_at(Limit.WALL_TIME, f"{passed} have passed since the work began")
     if left.working_time_s == 0:
         worked = duration(limits.working_time_s or 0)
-        return ledger.exceed(Limit.WORKING_TIME, f"{worked} of working time are used up")
+        return ledger.exceeded_at(Limit.WORKING_TIME, f"{worked} of working time are used up")
     if left.tokens == 0:
-        return ledger.exceed(Limit.TOKENS, f"all {limits.tokens:,} tokens are used up")
+        return ledger.exceeded_at(Limit.TOKENS, f"all {limits.tokens:,} tokens are used up")
     if limits.usd is not None and (ledger.used.usd is None or ledger.used.usd > limits.usd):
         cost = dollars(ledger.used.usd, "an unknown sum")
-        return ledger.exceed(Limit.USD, f"{cost} of {dollars(limits.usd)} is used up")
+        return ledger.exceeded_at(Limit.USD, f"{cost} of {dollars(limits.usd)} is used up")
     return None
 
 
@@ -205,7 +205,9 @@ def no_tool_call_left(ledger: Ledger) -> Exceeded | None:
     """Return the limit that the next tool call would pass, None if it may be made."""
     if ledger.remaining().tool_calls != 0:
         return None
-    return ledger.exceed(Limit.TOOL_CALLS, f"all {ledger.limits.tool_calls:,} tool calls are made")
+    return ledger.exceeded_at(
+        Limit.TOOL_CALLS, f"all {ledger.limits.tool_calls:,} tool calls are made"
+    )
 
 
 def money_problem(limits: Limits, model: str, *, price_known: bool) -> str | None:
@@ -431,7 +433,7 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
         if left.tokens is not None:
             allowed = min(allowed, left.tokens - call.prompt_tokens)
             if _too_short(allowed, call):
-                return ledger.exceed(
+                return ledger.exceeded_at(
                     Limit.TOKENS,
                     _used_up(
                         f"{(ledger.limits.tokens or 0) - left.tokens:,}",
@@ -442,14 +444,14 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
         if left.usd is not None:
             if call.prompt_usd is None or call.output_token_usd is None:
                 why = f"${ledger.limits.usd} cannot be kept to, the model's price is unknown"
-                return ledger.exceed(Limit.USD, why)
+                return ledger.exceeded_at(Limit.USD, why)
             over = left.usd - call.prompt_usd
             if over < 0:
                 allowed = -1
             elif call.output_token_usd > 0:
                 allowed = min(allowed, int(over // call.output_token_usd))
             if _too_short(allowed, call):
-                return ledger.exceed(
+                return ledger.exceeded_at(
                     Limit.USD,
                     _used_up(
                         dollars((ledger.limits.usd or 0) - left.usd),

@@ -28,7 +28,7 @@ from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.git.checkout import (
     Conflicts,
-    checked_out_branch,
+    branch_to_change,
     drop_branch,
     merge_into_checkout,
     revert_in_checkout,
@@ -179,7 +179,7 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
                 f"The branch {last.branch} has other commits than you read.",
                 f"Read it again: placet diff {case.request_id}",
             )
-        onto = checked_out_branch(repo, tip)
+        onto = branch_to_change(repo, tip)
         refs = all_refs(repo)
         into = refs.ends_in(case.plan.base_branch)
         if onto not in (into, refs.default) and not here:
@@ -489,7 +489,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
             f"{case.outcome.branch} is {fate.became} already, so there is nothing to undo."
         )
     commit_notes(site, repo)
-    onto = checked_out_branch(repo, sha)
+    onto = branch_to_change(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
         raise UserError(
             f"{onto} does not have {sha[:12]}, which brought the work in.",
@@ -505,7 +505,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     commits = brought_in(repo, case.newest, sha)
     try:
         with one_at_a_time(repo):
-            if checked_out_branch(repo, sha) != onto:
+            if branch_to_change(repo, sha) != onto:
                 raise UserError(
                     f"{repo.path} is no longer on {onto}.", "Look at it, then try again."
                 )

@@ -47,7 +47,7 @@ from placet.git.run import (
 from placet.note.paths import show
 
 
-def checked_out_branch(repo: Repo, rev: str) -> str:
+def branch_to_change(repo: Repo, rev: str) -> str:
     """Return the branch that the person has checked out.
 
     `rev` is the commit to bring in or take out. Raises UserError if placet must not change the

@@ -275,22 +275,22 @@ class Place:
     reaches: bool = False
 
 
-_POLL_S = 0.1  # how often to check `told` while git prints nothing
-_told: ContextVar[Callable[[], bool]] = ContextVar("told", default=lambda: False)
+_POLL_S = 0.1  # how often to check `must_stop` while git prints nothing
+_must_stop: ContextVar[Callable[[], bool]] = ContextVar("must_stop", default=lambda: False)
 
 
 @contextmanager
 def leavable(must_stop: Callable[[], bool]) -> Iterator[None]:
-    """Kill each git process that this thread waits for once `told` returns true.
+    """Kill each git process that this thread waits for once `must_stop` returns true.
 
     `run_git` then raises Interrupted. A killed git leaves the same state as a killed daemon,
     including locks. The next call or start resumes from there.
     """
-    before = _told.set(must_stop)
+    before = _must_stop.set(must_stop)
     try:
         yield
     finally:
-        _told.reset(before)
+        _must_stop.reset(before)
 
 
 def _read_all(
@@ -304,7 +304,7 @@ def _read_all(
     repository makes git print, so this stops at `max_bytes`.
     """
     deadline = time.monotonic() + timeout_s
-    must_stop = _told.get()
+    must_stop = _must_stop.get()
     assert process.stdout is not None
     assert process.stderr is not None
     taken: dict[int, bytearray] = {

@@ -66,7 +66,7 @@ def take(book: Cases, case: Case, its: CaseNotes) -> bool | None:
     if case.asking is not None and not its.asked:
         its = replace(its, asked=_asked_in_archive(book, case, case.asking))
     seen = _observed(book, case, its)
-    gesture = None if seen is None else _certain_gesture(book, case, its, seen)
+    gesture = None if seen is None else _if_certain(book, case, its, seen)
     if gesture is None:
         return None if seen is None else False
     done = book.apply(case, gesture, *_outcome(book, case, gesture))
@@ -103,7 +103,7 @@ def perform(book: Cases, case: Case, its: CaseNotes, intent: Intent) -> None:
     else:
         book.apply(case, gesture, done, *_outcome(book, case, gesture), change=change)
     if isinstance(gesture, RequestPending):
-        book.intake.quiet.end(gesture.note, ports.clock.monotonic())
+        book.intake.edit_times.end(gesture.note, ports.clock.monotonic())
     book.intents.forget([intent])
 
 
@@ -132,7 +132,7 @@ def _wanted(book: Cases, case: Case, change: Change, intent: Intent) -> Gesture 
         raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")
     if isinstance(found, ByHand):
         found = replace(found, person=intent.person)
-    gesture = _complete_gesture(book, case, found)
+    gesture = _fill_in(book, case, found)
     if gesture is None and book.intake.is_certain and book.intake.all_plans_read:
         request = change.notes.request
         why = request_in(book, request) if request is not None else ""
@@ -219,7 +219,7 @@ def _observed(book: Cases, case: Case, its: CaseNotes) -> Gesture | None:
     return observe(case, its, PLANNABLE)
 
 
-def _certain_gesture(book: Cases, case: Case, its: CaseNotes, seen: Gesture) -> Gesture | None:
+def _if_certain(book: Cases, case: Case, its: CaseNotes, seen: Gesture) -> Gesture | None:
     """Return the gesture that a case's notes show, once it is certain; None while it is not."""
     if isinstance(seen, Answered) and _may_be_unfinished(book, seen):
         # what stops work does not wait for it; a new plan does, as it is to know the answer
@@ -227,10 +227,10 @@ def _certain_gesture(book: Cases, case: Case, its: CaseNotes, seen: Gesture) -> 
         if other is None or isinstance(other, Answering | LeadsToPlan):
             return None
         seen = other
-    return _complete_gesture(book, case, seen)
+    return _fill_in(book, case, seen)
 
 
-def _complete_gesture(book: Cases, case: Case, gesture: Gesture) -> Gesture | None:
+def _fill_in(book: Cases, case: Case, gesture: Gesture) -> Gesture | None:
     """Return a gesture with what the journal and the settings say; None if it must wait."""
     if isinstance(gesture, PlanApproved | ScopeWidened) and not book.intake.all_plans_read:
         return None  # a file that came just now may be another plan of this case

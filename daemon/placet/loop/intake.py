@@ -72,7 +72,7 @@ class Intake:
     drafts: dict[str, bool] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
     unplanned: dict[str, str] = field(default_factory=dict)
-    quiet: EditTimes = field(default_factory=EditTimes)
+    edit_times: EditTimes = field(default_factory=EditTimes)
     # since when a file is unread, and in how many looks
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
     # fingerprint of the file that was read last
@@ -136,7 +136,7 @@ class Intake:
             waits.append(SETTLE_S)
         if changed:
             written = (f"{Folder.REQUESTS}/", f"{Folder.QUESTIONS}/")
-            self.quiet.look(
+            self.edit_times.look(
                 (n for n in self.notes.values() if n.path.startswith(written)),
                 {p: f.fingerprint for p, f in found.items() if p.startswith(written)},
                 self.clock.monotonic(),
@@ -164,7 +164,9 @@ class Intake:
     def left_s(self, path: str) -> float:
         """Return for how many seconds a request or an answer must stay unchanged to count."""
         return (
-            0.0 if self.no_wait else self.quiet.left_s(path, self.clock.monotonic(), self.quiet_s)
+            0.0
+            if self.no_wait
+            else self.edit_times.left_s(path, self.clock.monotonic(), self.quiet_s)
         )
 
     def _forget(self, looks: FileHistory) -> bool:

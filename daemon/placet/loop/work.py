@@ -145,7 +145,7 @@ class Dispatch:
             try:
                 self._start(case, planning=planning)
             except (BodyDamaged, *BUGS) as error:
-                self._fail(case, error)
+                self._stop_or_postpone(case, error)
         if self.team is not None:
             works = (case for case in book.cases.values() if case.is_working)
             self.team.withdraw(wanted, {case.trace_id: case.generation for case in works})
@@ -194,7 +194,7 @@ class Dispatch:
                     self._finish(case, back.event, back.job.token)
                 except (BodyDamaged, *BUGS) as error:
                     release(book, self.team, case, back.job.token)
-                    self._fail(case, error)
+                    self._stop_or_postpone(case, error)
             else:
                 release(book, self.team, case, back.job.token)
 
@@ -354,7 +354,7 @@ class Dispatch:
         else:
             self._put_back(case, EventKind.WALL_WEAKENED, why)
 
-    def _fail(self, case: Case, error: Exception) -> None:
+    def _stop_or_postpone(self, case: Case, error: Exception) -> None:
         """Stop the work on a case with a damaged text or record; postpone it after a bug."""
         if not isinstance(error, BodyDamaged):
             bug = Postponed(describe_bug(error), MISTAKE_RETRY_S, Why.MISTAKE)

@@ -354,8 +354,8 @@ def placed(comment: Comment) -> str:
 
 def text_of(block: CommentBlock) -> str:
     """Return a comment's words, without its signature."""
-    lines = "\n".join(block.lines)
-    return unescaped_text(SIGNED.sub("", lines).split("\n"))
+    text = "\n".join(block.lines)
+    return unescaped_text(SIGNED.sub("", text).split("\n"))
 
 
 def step_title(heading: str) -> str:

@@ -1,4 +1,7 @@
-"""Run the tools, then pytest: `python -m tests`. Further words go to pytest."""
+"""Run the tools, then pytest: `python -m tests`. Further words go to pytest.
+
+`python -m tests quick` runs no tools, and only the tests that `tests/quick.py` chooses.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,32 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
 TOOLS = (("ruff", "check"), ("ruff", "format", "--check"), ("mypy",), ("lint-imports",))
-PYTEST = ("-m", "pytest", "-q", "-n", "6", "--dist", "worksteal")
+PYTEST = ("-m", "pytest", "-q", "-p", "tests.quick", "--dist", "worksteal")
 
 
 def main(words: list[str]) -> None:
-    """Run each tool. Run pytest if none of them failed, and end as it does."""
+    """Check and test. The exit code is that of pytest, unless a tool fails."""
+    os.chdir(ROOT)
+    if words[:1] == ["quick"]:
+        pytest("-n", "2", "--quick", *words[1:])
+    check()
+    pytest("-n", "6", *words)
+
+
+def pytest(*words: str) -> NoReturn:
+    """Become pytest."""
+    os.execv(sys.executable, [sys.executable, *PYTEST, *words])
+
+
+def check() -> None:
+    """Run each tool. Exit if one of them fails."""
     programs = Path(sys.executable).parent
     if missing := [tool[0] for tool in TOOLS if not (programs / tool[0]).exists()]:
         sys.exit(f"{missing[0]} is missing. Type: pip install -c constraints.txt '.[dev]'")
-    os.chdir(ROOT)
     failed = []
     for tool in TOOLS:
         line = " ".join(tool)
@@ -33,7 +50,6 @@ def main(words: list[str]) -> None:
             failed.append(line)
     if failed:
         sys.exit(f"pytest was not started. Correct this first: {', '.join(failed)}")
-    os.execv(sys.executable, [sys.executable, *PYTEST, *words])
 
 
 if __name__ == "__main__":

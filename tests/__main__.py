@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
 TOOLS = (("ruff", "check"), ("ruff", "format", "--check"), ("mypy",), ("lint-imports",))
@@ -20,13 +19,10 @@ def main(words: list[str]) -> None:
     """Check and test. The exit code is that of pytest, unless a tool fails."""
     os.chdir(ROOT)
     if words[:1] == ["quick"]:
-        pytest("-n", "2", "--quick", *words[1:])
-    check()
-    pytest("-n", "6", *words)
-
-
-def pytest(*words: str) -> NoReturn:
-    """Become pytest."""
+        words = ["-n", "2", "--quick", *words[1:]]
+    else:
+        check()
+        words = ["-n", "4", *words]
     os.execv(sys.executable, [sys.executable, *PYTEST, *words])
 
 

@@ -50,21 +50,26 @@ def test_python_m_tests_runs_every_tool_then_pytest(tmp_path: Path) -> None:
         (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/called\n')
         (programs / name).chmod(0o755)
 
-    def run() -> subprocess.CompletedProcess[str]:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
         code = (
-            "import runpy, sys, os; sys.argv = ['tests', '-k', 'x'];"
+            f"import runpy, sys, os; sys.argv = ['tests', *{words!r}];"
             f"sys.executable = {str(programs / 'python')!r};"
             "os.execv = lambda program, words: print(*words[1:]);"
             f"runpy.run_path({str(ROOT / 'tests')!r}, run_name='__main__')"
         )
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
-    done = run()
+    done = run("quick", "-x")
+    assert done.stdout == "-m pytest -q -p tests.quick --dist worksteal -n 2 --quick -x\n"
+    assert not (tmp_path / "called").exists(), "quick runs no tools"
+    done = run("-k", "x")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "called").read_text().split("\n") == [
         "ruff check", "ruff format --check", "mypy ", "lint-imports ", ""
     ]  # fmt: skip
-    assert done.stdout.splitlines()[-1] == "-m pytest -q -n 6 --dist worksteal -k x"
+    assert done.stdout.splitlines()[-1] == (
+        "-m pytest -q -p tests.quick --dist worksteal -n 4 -k x"
+    )
     (programs / "mypy").write_text("#!/bin/sh\necho 'a.py:1: error'; exit 1\n")
     done = run()
     assert done.returncode == 1

@@ -145,10 +145,11 @@ _probed = cache(probe)
 
 @contextmanager
 def nobody_writes() -> Iterator[None]:
-    """For a daemon in this process: notes and settings settle soon, as nobody writes meanwhile, and
-    the box is attacked once for all.
+    """For a daemon in this process: notes and settings settle soon, as nobody writes meanwhile,
+    nothing is watched, and the box is attacked once for all.
     """
     with (
+        patch("placet.disk.watch.Observer"),  # to stop one takes half a second
         patch("placet.case.settle.SETTLE_S", STEP_S),
         patch("placet.loop.config_watch.SETTLE_S", STEP_S),
         patch("placet.loop.ports.probe", _probed),

@@ -144,6 +144,7 @@ _EDITABLE: dict[str, str | bytes] = {
     "toml bom": '\ufeff+++\nstatus = "pending"\n+++\n',
     "toml emoji": '+++\ntitle = "🚀 ü"\n"ü" = 1\n+++\n🚀\n',
     "plus line": "+++\n\nThree plus signs are text.\n",
+    "impossible date": "---\ndate: 2024-02-30\n---\n",
 }
 
 _REFUSED: dict[str, str | bytes] = {
@@ -168,7 +169,6 @@ _REFUSED: dict[str, str | bytes] = {
     "unknown tag": "---\nstatus: !secret pending\n---\n",
     "python tag": "---\nstatus: !!python/object/apply:os.system ['true']\n---\n",
     "wrong tag": "---\nstatus: !!bool maybe\n---\n",
-    "impossible date": "---\ndate: 2024-02-30\n---\n",
     "no end": "---\nstatus: pending\ntitle: x\n\nbody\n",
     "no end, crlf": b"---\r\nstatus: pending\r\n\r\nbody\r\n",
     "ends with dots only": "---\nstatus: pending\n...\nbody\n",

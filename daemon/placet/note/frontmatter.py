@@ -60,6 +60,7 @@ from yaml.reader import ReaderError
 
 from placet.errors import PlacetError
 from placet.note.box import without_box
+from placet.note.yaml_errors import yaml_problem
 
 # Longest frontmatter in characters, far above real ones. Hostile input of this size takes under a
 # second.
@@ -224,6 +225,27 @@ class _Node:
     text: str | None = None
 
 
+class _Loader(CSafeLoader):
+    """Read impossible dates as text, and name the place of every other value that cannot be read.
+
+    A key of the person's own with `2026-11-31` is no reason to refuse the note.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        # PyYAML's constructors raise ValueError for 2026-13-45, KeyError for `!!bool x`,
+        # IndexError for `!!int ""`, AttributeError for `!!timestamp x`.
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
+            if node.tag == _TIMESTAMP and isinstance(error, ValueError):
+                return node.value
+            problem = f"it cannot be read as {node.tag.rpartition(':')[2]}"
+            raise ConstructorError(None, None, problem, node.start_mark) from error
+
+
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
 def yaml_meta(block: str) -> dict[str, Any] | None:
     """Return the top mapping, {} for an empty block, None for anything but a mapping.
 
@@ -231,7 +253,7 @@ def yaml_meta(block: str) -> dict[str, Any] | None:
     """
     try:
         _bound_yaml(block)
-        loader = CSafeLoader(block)
+        loader = _Loader(block)
         try:
             root = loader.get_single_node()
             if root is None:
@@ -249,32 +271,16 @@ def yaml_meta(block: str) -> dict[str, Any] | None:
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"at line {line_number(block, mark.index)}" if mark else "somewhere"
+        at, what = yaml_problem(block, error)
         # The grammar is valid, but there is an unknown tag or a {{template}}.
-        if isinstance(error, ConstructorError):
-            why = f"The frontmatter holds a value {where} that cannot be read: {error.problem}."
-            raise BlockError(why) from error
-        raise BlockError(
-            f"The frontmatter is broken YAML {where}: {error.problem}.", broken=True
-        ) from error
+        broken = not isinstance(error, ConstructorError)
+        says = "is broken YAML" if broken else "holds a value that cannot be read"
+        why = f"The frontmatter {says} at line {at + 2}{what}"
+        raise BlockError(why, broken=broken) from error
     except ReaderError as error:
         line = block.encode()[: error.position].count(b"\n") + 2
         raise BlockError(
             f"The frontmatter is broken YAML at line {line}: {error.reason}.", broken=True
-        ) from error
-    except (
-        yaml.YAMLError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-        OverflowError,
-    ) as error:
-        # PyYAML's constructors raise these: ValueError for 2026-13-45, KeyError for `!!bool x`,
-        # IndexError for `!!int ""`, AttributeError for `!!timestamp x`.
-        raise BlockError(
-            f"The frontmatter holds a value that YAML cannot read: {error}."
         ) from error
     check_value(meta)
     return meta

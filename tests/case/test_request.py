@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,14 @@ def test_misspelled_key_gets_suggestion(key: str, meant: str) -> None:
     with pytest.raises(RequestProblems, match=f"the key `{key}`. Did you mean `{meant}`"):
         read_request("x.md", note, {"default", "5"}, ("5",), "default")
     assert read_request("x.md", note, {"default"}, (), "default", (key,)).portal == ""
+
+
+@pytest.mark.parametrize("key", ["agent", "portal", "complexity"])
+def test_list_in_request_is_named(key: str) -> None:
+    note = read_note(f"---\n{key}: [[x]]\n---\nHi\n".encode())
+    said = f"`{key}` is a list. Write one word: `{key}: x`."
+    with pytest.raises(RequestProblems, match=re.escape(said)):
+        read_request("x.md", note, {"default"}, (), "default")
 
 
 @pytest.mark.parametrize(

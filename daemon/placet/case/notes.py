@@ -10,6 +10,7 @@ from uuid import UUID
 
 from placet.case.case import NoteSeen, Rejection
 from placet.note.box import find_box, without_box
+from placet.note.escape import code
 from placet.note.frontmatter import (
     PLAN_STAMPS,
     QUESTION_STAMPS,
@@ -65,6 +66,21 @@ def in_capitals(meta: Mapping[str, Any], *keys: str) -> str:
     for key, value in meta.items():
         if value not in (None, "") and key not in keys and str(key).lower() in keys:
             return f"`{key}` has no effect: write this key in small letters, `{key.lower()}`."
+    return ""
+
+
+def not_a_word(meta: Mapping[str, Any], *keys: str) -> str:
+    """Return why a key with a list has no effect, and what to write; or an empty string.
+
+    Obsidian stores a property as a list if its type is "list".
+    """
+    for key in keys:
+        if (value := meta.get(key)) and isinstance(value, list | dict):
+            while isinstance(value, list) and len(value) == 1:
+                value = value[0]
+            kind = "map" if isinstance(meta[key], dict) else "list"
+            such = f": {code(f'{key}: {value}')}" if isinstance(value, str) else ""
+            return f"`{key}` is a {kind}. Write one word{such}."
     return ""
 
 

@@ -16,6 +16,7 @@ from placet.case.notes import (
     REJECT,
     decision_of,
     in_capitals,
+    not_a_word,
     same_moment,
     trace_of,
 )
@@ -278,7 +279,10 @@ def question_warning(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) 
     known = ("", APPROVE, REJECT)
     if decision in known:
         return in_capitals(note.meta, "decision")
-    return f"`decision: {decision}` has no effect. {' '.join(HOW_TO_WIDEN)}"
+    return (
+        not_a_word(note.meta, "decision")
+        or f"`decision: {decision}` has no effect. {' '.join(HOW_TO_WIDEN)}"
+    )
 
 
 def is_question_note(note: NoteSeen, asking: Asking) -> bool:

@@ -10,6 +10,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 from placet.case.case import Request
+from placet.case.notes import not_a_word
 from placet.chat.budget import Complexity
 from placet.errors import PlacetError, one_line
 from placet.note.frontmatter import Note
@@ -163,7 +164,7 @@ def _word(meta: Mapping[str, Any], key: str, problems: list[str]) -> str:
         return value.strip().removeprefix("[[").removesuffix("]]")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    problems.append(f"`{key}` must be one word.")
+    problems.append(not_a_word(meta, key) or f"`{key}` must be one word.")
     return ""
 
 

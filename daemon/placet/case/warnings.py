@@ -15,6 +15,7 @@ from placet.case.notes import (
     body_of,
     decision_of,
     in_capitals,
+    not_a_word,
 )
 from placet.case.question_note import question_warning
 from placet.case.sorting import CaseNotes, text_back
@@ -102,6 +103,8 @@ def _request_warning(case: Case, note: NoteSeen) -> str:
     )
     if note.status == DRAFT and not approved:
         return ""
+    if why := not_a_word(note.meta, "status"):
+        return why
     if note.status not in own:
         helps = (
             f"Its plan was approved: to stop that, move the plan from `{Folder.ACTIVE}` to "
@@ -134,6 +137,8 @@ def _request_warning(case: Case, note: NoteSeen) -> str:
 
 def _plan_warning(case: Case, note: NoteSeen) -> str:
     if why := missing_keys(case, note):
+        return why
+    if why := not_a_word(note.meta, "decision", "status"):
         return why
     if (decision := decision_of(note)) not in ("", APPROVE, REJECT, REVISE):
         return (

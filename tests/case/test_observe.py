@@ -36,7 +36,7 @@ from placet.case.notes import inspect_note, rejection_in
 from placet.case.observe import observe, stale_statuses
 from placet.case.request import RequestProblems, read_request
 from placet.case.results import settle_branch, settle_revert
-from placet.case.sorting import CaseNotes, sort_notes
+from placet.case.sorting import CaseNotes, not_asking, sort_notes
 from placet.case.warnings import warnings_for
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.errors import VaultTrouble
@@ -231,9 +231,9 @@ def test_unknown_request_with_odd_status_is_explained(
         note = inspect_note(
             "Inbox/Requests/Old.md", f"---\nstatus: {status}\n{key}---\nHi\n".encode(), "cleo"
         )
-        ((shown, why),) = sort_notes({}, [note]).notices
-        assert shown == note
-        assert "`status: pending`" in why
+        found = sort_notes({}, [note])
+        assert [*found.new, *(shown for shown, _ in found.notices)] == [note]
+        assert "`status: pending`" in not_asking(note)
     plan = plan_at("Inbox/Plans/say-hello_plan.md")
     assert not sort_notes({}, [REQUEST, plan]).notices, (
         "its plan is about to be adopted, and the request with it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -10,6 +11,9 @@ import pytest
 from placet.case.callout import PlanHead, box_of, compose, with_box
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
+from placet.case.notes import inspect_note
+from placet.case.sorting import CaseNotes, not_asking
+from placet.case.warnings import warnings_for
 from placet.chat.budget import Complexity
 from placet.note.box import without_box
 from placet.note.frontmatter import Frontmatter, plan_digest, read_note, split_note
@@ -114,3 +118,26 @@ def test_dangers_and_hidden_text_stand_on_top() -> None:
     line = int(text.split("> - line ")[1].split()[0])
     below = without_box(read_note(text.encode()).body)
     assert "Do it." in below.splitlines()[line - 1]
+
+
+@pytest.mark.parametrize("key", ["status", "decision"])
+def test_list_in_plan_is_called_a_list(key: str) -> None:
+    raw = re.sub(rf"(?m)^{key}:.*$", f"{key}:\n  - approve", note(PLAN_OF_ONE).decode())
+    plan = inspect_note(CASE.plan.path, raw.encode(), "ann")
+    said = f"`{key}` is a list. Write one word: `{key}: approve`."
+    assert warnings_for(CASE, CaseNotes(plans=[plan])) == {plan.path: said}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("\n  - draft", "a list. Write one word: `status: draft`."),
+        ("[[x, y]]", "a list. Write one word."),
+        ("{a: b}", "a map. Write one word."),
+    ],
+)
+def test_list_in_request_is_called_a_list(value: str, said: str) -> None:
+    raw = f"---\ntrace_id: {CASE.trace_id}\nstatus: {value}\n---\nDo it.\n".encode()
+    request = inspect_note(CASE.request_path, raw, "ann")
+    assert warnings_for(CASE, CaseNotes(request)) == {request.path: f"`status` is {said}"}
+    assert not_asking(request).startswith(f"`status` is {said} To ask for a plan")

@@ -55,6 +55,7 @@ BAD: dict[str, tuple[bytes, str]] = {
         "complexity: huge",
     ),
     "status.md": (b"---\nstatus: pendign\n---\nDo it.\n", "pendign"),
+    "several.md": (b"---\nstatus: draf\npriority: high\n---\nDo it.\n", "`priority: high`"),
     "plan (conflicted copy 2026-11-21).md": (b"Do it.\n", "conflict copy"),
     "x.sync-conflict-20261121-120000-ABCDEFG.md": (b"Do it.\n", "conflict copy"),
 }

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from placet.case.callout import box_edits_to_text, is_own_box
 from placet.case.case import Case, NoteSeen
 from placet.case.life_cycle import OPEN, State
-from placet.case.notes import ASKS, DRAFT
+from placet.case.notes import ASKS, DRAFT, not_a_word
 from placet.case.question_note import is_question_note
+from placet.note.escape import code
 from placet.note.frontmatter import plan_digest
 from placet.note.paths import Folder, plan_name, show
 from placet.plan.differences import diff_callout
@@ -120,8 +121,12 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> NotesByO
             found.tell(note, _NO_APPROVAL if in_plans else note.problem)
     adopted = {note.trace_id for note in found.orphans}
     for note in strangers:
-        if note.trace_id not in adopted:
-            found.tell(note, _not_asking(note))
+        if note.trace_id in adopted:
+            continue
+        if note.status in _KNOWN_STATUS:
+            found.tell(note, not_asking(note))
+        else:  # a slip: whoever opens requests names it with all other problems
+            found.new.append(note)
     for trace_id, several in requests.items():
         _choose(cases[trace_id], several, found)
     for its in found.of_case.values():
@@ -187,7 +192,7 @@ def _sort_unowned(note: NoteSeen, found: NotesByOwner, strangers: list[NoteSeen]
         found.tell(note, _UNKNOWN)
     elif note.folder is not Folder.REQUESTS:
         found.tell(note, _STRANGER[note.folder] if note.raw.strip() else _EMPTY)
-    elif _not_asking(note):
+    elif not_asking(note):
         strangers.append(note)
     elif note.status != DRAFT:
         found.new.append(note)
@@ -240,16 +245,17 @@ def _difference(one: NoteSeen, other: NoteSeen) -> str:
     return "\n" + diff_callout(one.raw.decode(errors="replace"), other.raw.decode(errors="replace"))
 
 
-def _not_asking(note: NoteSeen) -> str:
+def not_asking(note: NoteSeen) -> str:
     """Return why a request without a case asks for nothing, or an empty string."""
     if note.status in {*ASKS, DRAFT, "planning"}:
         return ""
-    what = (
-        "says that placet has planned this request, but the journal does not know it"
-        if note.status in _KNOWN_STATUS
-        else "is not a status that placet knows"
+    helps = "To ask for a plan, remove the line or write `status: pending`."
+    if note.status in _KNOWN_STATUS:
+        return (
+            f"`status: {note.status}` says that placet has planned this request, but the journal "
+            f"does not know it. {helps}"
+        )
+    wrong = (
+        not_a_word(note.meta, "status") or f"placet does not know {code(f'status: {note.status}')}."
     )
-    return (
-        f"`status: {note.status}` {what}. To ask for a plan, remove the line or write "
-        "`status: pending`."
-    )
+    return f"{wrong} {helps}"

@@ -11,6 +11,7 @@ from placet.case.commands import Decision
 from placet.case.decide import open_case
 from placet.case.request import RequestProblems, read_request
 from placet.case.results import adopt_plan
+from placet.case.sorting import not_asking
 from placet.errors import BUGS, describe_bug
 from placet.loop.cases import Cases, Taken
 from placet.loop.threads import expect_model
@@ -54,8 +55,9 @@ def open_requests(book: Cases, new: Sequence[NoteSeen], taken: Taken) -> dict[st
             request = request_in(book, note)
         except BUGS as error:  # a bug must not stop the other notes
             request = f"{describe_bug(error)}."
-        if isinstance(request, str):
-            problems[note.path] = request
+        if (why := not_asking(note)) or isinstance(request, str):
+            also = request if isinstance(request, str) else ""
+            problems[note.path] = "\n".join(filter(None, [why, also]))
             continue
         if is_unnamed(name) and intake.left_s(note.path):
             problems[note.path] = "It has no name yet."  # else its id would stay `untitled`

@@ -156,3 +156,33 @@ def test_doctor_reports_only_readable_key_file(
     assert "sk-secret" not in json.dumps(line)
     key.chmod(0o600)
     assert found(vault, "key") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Dropbox/placet",
+        "Dropbox (Personal)/placet",
+        "OneDrive - Firm/x/placet",
+        "Library/Mobile Documents/com~apple~CloudDocs/placet",
+        "iCloudDrive/placet",
+        "Nextcloud/placet",
+        "Google Drive/placet",
+        "My Drive/placet",
+    ],
+)
+def test_doctor_warns_of_synced_state_folder(vault: TestVault, name: str) -> None:
+    vault.extra["PLACET_STATE_HOME"] = str(vault.root.parent / name)
+    (line,) = found(vault, "state")
+    assert line["state"] == "warn"
+    assert f"seems to be synced ({vault.root.parent}/{name[:5]}" in line["found"]
+    assert "PLACET_STATE_HOME" in line["helps"]
+
+
+def test_doctor_warns_of_syncthing_above_state_folder(vault: TestVault, tmp_path: Path) -> None:
+    assert not found(vault, "state")
+    (tmp_path / ".stfolder").mkdir()
+    (line,) = found(vault, "state")
+    assert f"({tmp_path})" in line["found"]
+    said = vault.click("init", str(tmp_path / "another"), "--no-input").stderr
+    assert "seems to be synced" in said

@@ -31,7 +31,7 @@ from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
 from placet.host.plugins import CHECKS, loaded
-from placet.host.state import StateFolder
+from placet.host.state import StateFolder, synced
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
 from placet.journal.reader import open_reader
@@ -186,6 +186,8 @@ def _folders(site: Site) -> Iterator[Line]:
 
 
 def _state_folder(folder: Path) -> Iterator[Line]:
+    if warning := synced(folder):
+        yield finding("state", "warn", warning.what, warning.hint)
     if not folder.is_dir():
         return
     try:

@@ -24,7 +24,7 @@ from placet.cli.site import Site, here
 from placet.cli.terminal import echo, say
 from placet.disk.errors import AlreadyThere, Unreadable
 from placet.disk.vault import Vault
-from placet.errors import UserError, counted, megabytes
+from placet.errors import UserError, counted, megabytes, one_line
 from placet.git.repository import is_repository
 from placet.git.vault_history import Size, survey
 from placet.host.config import (
@@ -37,7 +37,7 @@ from placet.host.config import (
     with_setting,
     write_setting,
 )
-from placet.host.state import expand_home, known_id, vault_state
+from placet.host.state import expand_home, known_id, synced, vault_state
 from placet.note.paths import CONFIG_PATH, Folder, request_id
 from placet.note.paths import show as visible
 
@@ -193,7 +193,7 @@ def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
         try:
             address = _address(answer)
         except UserError as error:
-            say(f"{error.what} {error.hint}")
+            say(one_line(str(error)))
             continue
         name = click.prompt("placet: Name of the model there", err=True).strip()
         return named_model(name, address)
@@ -499,6 +499,8 @@ def _say_next(folder: str, site: Site, *, wants_key: bool) -> None:
         "# the key; or provider and base_url in System/placet.toml",
         f"export {KEY}=…",
     ]
+    if warning := synced(site.state.folder):
+        say(one_line(str(warning)))
     say("Next:")
     for line in (
         *(key if wants_key and not site.env.get(KEY) else ()),

@@ -128,6 +128,30 @@ class StateFolder(NamedTuple):
             ) from error
 
 
+_SYNCED = re.compile(
+    r"(dropbox|onedrive|nextcloud|owncloud|google ?drive|my drive|icloud ?drive)\b.*"
+    r"|com~apple~clouddocs|mobile documents|cloudstorage",
+    re.IGNORECASE,
+)
+
+
+def synced(folder: Path) -> UserError | None:
+    """Return a warning if a state folder seems to be in a folder that a sync tool keeps.
+
+    Such a folder has its usual name, or Syncthing's `.stfolder` in it.
+    """
+    real = Path(os.path.realpath(folder))
+    for place in (real, *real.parents):
+        if _SYNCED.fullmatch(place.name) or os.path.lexists(place / ".stfolder"):
+            return UserError(
+                f"The state folder {folder} seems to be synced ({place}). That can damage the "
+                "journal.",
+                "Set PLACET_STATE_HOME to a folder that no tool syncs. To keep the journal, first "
+                "type: placet journal backup FILE",
+            )
+    return None
+
+
 def _within(folder: Path, vault: Path) -> bool:
     """Return whether `folder`, which need not exist, is inside `vault`, compared by inode."""
     real = Path(os.path.realpath(folder))

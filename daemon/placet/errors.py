@@ -38,7 +38,10 @@ class UserError(PlacetError):
         self.exit_code = exit_code
 
     def __str__(self) -> str:
-        return f"{self.what}\n{self.hint}" if self.hint else self.what
+        if not self.hint:
+            return self.what
+        end = "" if self.what.endswith((".", "!", "?", ":")) else "."  # for one line of both
+        return f"{self.what}{end}\n{self.hint}"
 
 
 # a full disk or quota

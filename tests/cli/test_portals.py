@@ -195,3 +195,9 @@ def test_command_works_from_deleted_working_directory(vault: TestVault, tmp_path
         check=False,
     )
     assert (said.returncode, said.stdout) == (0, f"{repo}\n"), said.stderr
+
+
+def test_portal_without_commit_gets_command(vault: TestVault, tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "empty")
+    said = " ".join(vault.click("portal", "add", "code", str(tmp_path / "empty")).stderr.split())
+    assert "has no commit yet, so there is nothing to branch from. Make the first one: git" in said

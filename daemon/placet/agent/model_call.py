@@ -132,7 +132,7 @@ def _attempt(
         error = (
             caught
             if isinstance(caught, ModelError)
-            else ModelError(ModelErrorKind.PERMANENT, f"{caught.what}. {caught.hint}")
+            else ModelError(ModelErrorKind.PERMANENT, one_line(str(caught)))
         )
         lost = _worst_case(error, held, opened, ports.prices)
         lost = replace(lost, working_time_s=clock.monotonic() - began)

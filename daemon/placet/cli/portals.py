@@ -16,8 +16,15 @@ from placet.case.life_cycle import OPEN
 from placet.case.request import unfit
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
-from placet.errors import UserError, cannot_write
-from placet.git.repository import all_refs, is_repository, notes, open_repo
+from placet.errors import UserError, cannot_write, one_line
+from placet.git.repository import (
+    all_refs,
+    is_repository,
+    no_commit,
+    notes,
+    open_repo,
+    resolve,
+)
 from placet.host.config import change, holding, load, portal_path, with_setting
 from placet.host.state import expand_home
 from placet.journal.database import is_begun
@@ -93,6 +100,8 @@ def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str)
             f"{place} is no git repository yet: the first request that names it makes it one, "
             "with a commit of what is there."
         )
+    elif resolve(repo := open_repo(place), "HEAD") is None:
+        say(one_line(str(no_commit(repo))))
     for other in portals:
         other_path = portal_path(site.vault, load(site.vault), other)
         if other_path.is_dir() and other_path.samefile(place):
@@ -148,7 +157,7 @@ def problem_of(vault: Path, place: Path) -> str:
         if is_repository(place) or any(map(os.path.lexists, above)):
             open_repo(place)
     except UserError as error:
-        return f"{error.what.rstrip('.')}. {error.hint}"
+        return one_line(str(error))
     return ""
 
 

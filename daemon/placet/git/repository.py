@@ -231,12 +231,17 @@ def head(repo: Repo) -> str:
     """
     sha = resolve(repo, "HEAD")
     if sha is None:
-        raise UserError(
-            f"{repo.path} has no commit yet, so there is nothing to branch from",
-            f"Make the first one: git -C '{repo.path}' add -A && "
-            f"git -C '{repo.path}' commit -m 'Begin'",
-        )
+        raise no_commit(repo)
     return sha
+
+
+def no_commit(repo: Repo) -> UserError:
+    """Return what to say of a repository in which no branch can begin."""
+    return UserError(
+        f"{repo.path} has no commit yet, so there is nothing to branch from.",
+        f"Make the first one: git -C '{repo.path}' add -A && "
+        f"git -C '{repo.path}' commit -m 'Begin'",
+    )
 
 
 def identity(repo: Repo) -> Author:

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from codecs import BOM_UTF16_BE
 from pathlib import Path
 from unittest.mock import patch
 
@@ -207,6 +208,20 @@ def test_non_utf8_or_oversized_input_is_refused(vault: TestVault, args: list[byt
     )
     assert b"Traceback" not in done.stderr
     assert done.returncode == 2, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("encoding", "named"), [("utf-16", "UTF-16"), ("utf-16-be", "UTF-16"), ("latin-1", "not UTF-8")]
+)
+def test_settings_in_another_encoding_are_named(
+    vault: TestVault, encoding: str, named: str
+) -> None:
+    config = vault.root / "System/placet.toml"
+    mark = BOM_UTF16_BE if encoding == "utf-16-be" else b""
+    config.write_bytes(mark + "# Größe\n".encode(encoding))
+    done = vault.click("status", check=False)
+    assert f"{config} is {named} text." in done.stderr
+    assert "Save it as UTF-8 in your editor." in done.stderr
 
 
 def test_bytes_of_a_query_are_hexadecimal_in_json(vault: TestVault) -> None:

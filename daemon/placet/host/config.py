@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import tomllib
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -338,6 +338,7 @@ def table_at(path: Sequence[str | int]) -> type[BaseModel] | None:
 
 
 MAX_CONFIG_BYTES = 1024 * 1024
+_BOMS_UTF16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
 def load(vault: Path) -> Config:
@@ -362,9 +363,15 @@ def load(vault: Path) -> Config:
             f"Make it one: placet init {vault}",
             exit_code=2,
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise UserError(
-            f"{path} cannot be read: {error}",
+            f"{path} is {'UTF-16' if raw[:2] in _BOMS_UTF16 else 'not UTF-8'} text.",
+            "Save it as UTF-8 in your editor.",
+            exit_code=2,
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}",
             "Fix the file, or delete it and write a new one: placet init",
             exit_code=2,
         ) from error

@@ -93,8 +93,25 @@ def test_verify_prints_hash_and_detects_truncated_journal(vault):
     sql(vault, "UPDATE chain SET last_id = ?, last_hash = ?", cut, kept)
     done = vault.click("journal", "verify", check=False)
     assert done.returncode == 1
-    assert "cut off at the end" in done.stderr
-    assert "cut off at the end" in vault.click("doctor", check=False).stdout
+    assert "somebody cut rows off" in done.stderr
+    assert "somebody cut rows off" in vault.click("doctor", check=False).stdout
+
+
+def test_verify_calls_restored_journal_an_older_copy(vault, tmp_path):
+    vault.click("journal", "backup", str(tmp_path / "copy.db"))
+    ((backed_up,),) = sql(vault, "SELECT last_id FROM chain")
+    vault.here()
+    for end in ("-wal", "-shm"):
+        vault.db.with_name(vault.db.name + end).unlink(missing_ok=True)
+    shutil.copy(tmp_path / "copy.db", vault.db)
+    done = vault.click("journal", "verify", check=False)
+    assert done.returncode == 1
+    assert f"an older copy, as after a restore. Its rows are whole up to row {backed_up};" in (
+        " ".join(done.stderr.split())
+    )
+    assert "placet run" in done.stderr
+    vault.here()
+    assert vault.click("journal", "verify").returncode == 0
 
 
 def test_verify_detects_changed_record(vault):

@@ -18,6 +18,7 @@ import click
 from placet.agent.commits import leftover_worktrees
 from placet.chat.messages import ModelError, ModelErrorKind
 from placet.cli.init import is_here, speaks_messages
+from placet.cli.journal import older_copy
 from placet.cli.portals import problem_of
 from placet.cli.service import key_file
 from placet.cli.site import Site, json_option, site_option, user
@@ -283,7 +284,11 @@ def _journal(state: StateFolder) -> Iterator[Line]:
         yield finding("journal", "warn", "there is none yet", "placet run")
         return
     try:
-        damage, trouble = examine(path, state.mark)[2], disk_trouble(path)
+        examined, trouble = examine(path, state.mark), disk_trouble(path)
+        if examined.lost_row:
+            yield finding("journal", "bad", *older_copy(examined))
+            return
+        damage = examined.damage
         found = damage or "\n".join(trouble) or address_of(path) or str(path)
         helps = _HELPS_WITH_DAMAGE if damage else f"See it: df -h {quote(str(path.parent))}"
         with open_reader(path) as reader:

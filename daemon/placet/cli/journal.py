@@ -35,7 +35,7 @@ from placet.host.events import event_of, line_of
 from placet.host.intents import waiting_in
 from placet.host.state import expand_home
 from placet.journal.database import address_of, database_of, is_begun
-from placet.journal.maintenance import backup, examine
+from placet.journal.maintenance import Examined, backup, examine
 from placet.journal.reader import open_reader, query
 from placet.journal.writes import CaseRow
 from placet.note.paths import show as visible
@@ -112,16 +112,28 @@ def journal_verify_command(site: Site) -> None:
     kept elsewhere shows that: the row with its id must have it.
     """
     state = site.state
-    row_id, row_hash, problem = examine(state.journal, state.mark)
-    if problem:
+    found = examine(state.journal, state.mark)
+    if found.damage:
         raise UserError(
-            f"the journal is not as it was written: {problem}",
-            "Put it back from a backup, or keep it aside as it is.",
+            f"The journal is not as it was written: {found.damage}.",
+            "Restore a backup. Keep this one under another name.",
         )
-    click.echo(f"{row_id} {row_hash}")
+    if found.lost_row:
+        raise UserError(*older_copy(found))
+    click.echo(f"{found.last_id} {found.last_hash}")
     say(
-        f"No row was changed, up to row {row_id}. Whoever can write the database could "
+        f"No row was changed, up to row {found.last_id}. Whoever can write the database could "
         "rewrite all rows with new hashes. To notice that, keep this hash elsewhere and compare it."
+    )
+
+
+def older_copy(found: Examined) -> tuple[str, str]:
+    """Return what to say of an undamaged journal that lacks its newest rows, and what helps."""
+    return (
+        f"The journal is an older copy, as after a restore. Its rows are whole up to row "
+        f"{found.last_id}; the daemon left it at row {found.lost_row}.",
+        "If you restored it, start the daemon: placet run. If not, somebody cut rows off: restore "
+        "a backup.",
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import NamedTuple
 
 from placet.journal.chain import NO_HASH, chained, last_event, link
-from placet.journal.database import address_of, database_of
+from placet.journal.database import Connection, address_of, database_of
 from placet.journal.file import new_database
 from placet.journal.reader import Reader, file_snapshot, rows_of, snapshot
 from placet.journal.schema import ACTIVITY
@@ -42,44 +43,64 @@ def verify(path: Path) -> BadRow | None:
     return None
 
 
-def examine(path: Path, mark: Path) -> tuple[int, str, str]:
-    """Return the last event's id and hash, and the first damage found ("" for none).
+class Examined(NamedTuple):
+    """What `examine` found: the last event, the first damage ("" for none).
 
-    It checks the events (`verify`), their end against the daemon's mark, and each text and entry of
-    a record against its hash.
+    `lost_row` is the row that the daemon's mark names and an otherwise undamaged journal lacks, as
+    after a restore; 0 if it lacks none.
+    """
+
+    last_id: int
+    last_hash: str
+    damage: str
+    lost_row: int = 0
+
+
+def examine(path: Path, mark: Path) -> Examined:
+    """Check the events (`verify`), each text and entry of a record against its hash, and the end.
+
+    The end is compared with the daemon's mark.
     """
     bad = verify(path)
     with snapshot(path) as connection:
         last_id, last_hash = last_event(connection)
         if bad is not None:
-            return last_id, last_hash, f"row {bad.id} {bad.reason}"
-        reader = Reader(connection)
+            return Examined(last_id, last_hash, f"row {bad.id} {bad.reason}")
+        if damage := _damaged_body(connection):
+            return Examined(last_id, last_hash, damage)
         with contextlib.suppress(FileNotFoundError):
             row_id, _, row_hash = mark.read_text("ascii", errors="replace").strip().partition(" ")
-            if not row_id.isdecimal() or not reader.knows(int(row_id), row_hash):
-                return (
+            if not row_id.isdecimal():
+                return Examined(last_id, last_hash, f"{mark.name} beside it names no row")
+            if not Reader(connection).knows(int(row_id), row_hash):
+                if int(row_id) > last_id:
+                    return Examined(last_id, last_hash, "", int(row_id))
+                return Examined(
                     last_id,
                     last_hash,
-                    (
-                        f"row {row_id}, which {mark.name} names, is not in it as the daemon left"
-                        " it: rows were cut off at the end, or it was put back from a backup"
-                    ),
+                    f"row {row_id} is not the one that {mark.name} names: the journal was replaced",
                 )
-        for (digest,) in connection.execute(
-            "SELECT digest FROM texts WHERE body IS NOT NULL"  # an older journal has files
-        ).fetchall():
-            try:
-                reader.text(digest)
-            except BodyDamaged as error:
-                return last_id, last_hash, error.what
-        for trace_id, sha256, body in rows_of(
-            connection, "SELECT trace_id, sha256, body FROM records WHERE body IS NOT NULL"
-        ):
-            try:
-                checked_body(sha256, body)
-            except BodyDamaged as error:
-                return last_id, last_hash, f"{error.what} (in the record of {trace_id})"
-    return last_id, last_hash, ""
+    return Examined(last_id, last_hash, "")
+
+
+def _damaged_body(connection: Connection) -> str:
+    """Return which text or record does not fit its hash, or an empty string."""
+    reader = Reader(connection)
+    for (digest,) in connection.execute(
+        "SELECT digest FROM texts WHERE body IS NOT NULL"  # an older journal has files
+    ).fetchall():
+        try:
+            reader.text(digest)
+        except BodyDamaged as error:
+            return error.what
+    for trace_id, sha256, body in rows_of(
+        connection, "SELECT trace_id, sha256, body FROM records WHERE body IS NOT NULL"
+    ):
+        try:
+            checked_body(sha256, body)
+        except BodyDamaged as error:
+            return f"{error.what} (in the record of {trace_id})"
+    return ""
 
 
 def backup(path: Path, target: Path) -> None:

@@ -109,6 +109,19 @@ def test_box_names_cost_limit(own: str | None, day: str, said: str) -> None:
     assert f"cost: {said}." in with_box(note(plan), box).decode()
 
 
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ([], "run nothing;"),
+        (["sed -n"], "run `sed -n` (with any further words);"),
+        (["a b", "c"], "run `a b`, `c` (each with any further words);"),
+    ],
+)
+def test_box_says_that_commands_take_words(run: list[str], said: str) -> None:
+    plan = Plan("T", "S.", (Step("One"),), scope_from({"write": ["a"], "run": run}))
+    assert said in note(plan).decode()
+
+
 def test_dangers_and_hidden_text_stand_on_top() -> None:
     hidden = "Do it.\u200b\u202e"
     plan = Plan("T", hidden, (Step("One"),), scope_from({"write": ["**"], "run": ["bash -c"]}))
@@ -141,3 +154,10 @@ def test_list_in_request_is_called_a_list(value: str, said: str) -> None:
     request = inspect_note(CASE.request_path, raw, "ann")
     assert warnings_for(CASE, CaseNotes(request)) == {request.path: f"`status` is {said}"}
     assert not_asking(request).startswith(f"`status` is {said} To ask for a plan")
+
+
+def test_own_old_status_is_not_blamed_on_you() -> None:
+    raw = f"---\ntrace_id: {CASE.trace_id}\nstatus: error\n---\nDo it.\n".encode()
+    request = inspect_note(CASE.request_path, raw, "ann")
+    said = warnings_for(CASE, CaseNotes(request))[request.path]
+    assert "placet may have written it before the journal was restored." in said

@@ -270,7 +270,7 @@ def test_the_demo_shows_the_whole_of_it(tmp_path: Path) -> None:
     shown = vault.cli("demo", "--keep", str(tmp_path / "kept")).stdout
     for piece in (
         "SCRIPTED",
-        "It may write `stats.py`, `README.md`; run `python3 -m unittest`",
+        "It may write `stats.py`, `README.md`; run `python3 -m unittest` (with any further words)",
         "$ mv Inbox/Plans/",
         "step 2 of 2 done",
         "# Mission Report",

@@ -387,6 +387,8 @@ def _permissions(scope: Scope, iterations: int, day_usd: Decimal) -> list[str]:
     if scope.budget_usd is not None:
         cost = f"at most ${scope.budget_usd}"
     runs = codes([shlex.join(argv) for argv in scope.run])
+    if scope.run:  # an entry is a beginning, whatever its last word is
+        runs += f" ({'each ' if len(scope.run) > 1 else ''}with any further words)"
     lines = [
         f"**{scope_in_short(scope, iterations)}**",
         f"It may write {codes(scope.write)}; run {runs}; cost: {cost}.",

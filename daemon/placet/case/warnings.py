@@ -113,7 +113,12 @@ def _request_warning(case: Case, note: NoteSeen) -> str:
             else "To ask for a new plan write `status: pending`; to withdraw the request, move it "
             f"out of `{Folder.REQUESTS}`."
         )
-        return f"`status: {note.status}` has no effect here. {helps}"
+        wrote = (
+            " placet may have written it before the journal was restored."
+            if note.status in ("completed", "rejected", "error")
+            else ""
+        )
+        return f"`status: {note.status}` has no effect here.{wrote} {helps}"
     if case.state is State.WITHDRAWN:
         return (
             "Its plan was taken away, so nothing more is done. Put the plan back into "

@@ -429,9 +429,10 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
             except GitError as error:  # for a broken branch; the others are checked anyway
                 problem, memory = str(error), memory.without_answer(branches)
         reverts = tuple(reverts_in(repo, came))
-    except (GitError, UserError) as error:
+        owner = owner_of(repo.common_dir.stat())
+    except (GitError, UserError, OSError) as error:
         return BranchNews(path, failed, problem=str(error), calls=tuple(calls), asked=len(branches))
-    owner, found = owner_of(repo.common_dir.stat()), tuple(filter(None, fates))
+    found = tuple(filter(None, fates))
     return BranchNews(path, memory, found, reverts, owner, problem, tuple(calls), len(asked))
 
 

@@ -247,6 +247,7 @@ class Loop:
         self.intake.quiet_s = now.vault.quiet_s
         if (now.model, now.limits) != (before.model, before.limits):
             self.book.waits.try_now()
+            self.book.waits.try_again(Why.ROOM)
         if now.vault != before.vault:
             self.book.dirty |= self.book.waits.forget(Why.HISTORY)
         return again_in_s

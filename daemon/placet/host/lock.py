@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -20,16 +19,6 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include
 # a daemon that is stopping, or a status command that looks, is waited for this long
 _WAIT_S = 0.5
 _MAX_BYTES = 4096
-
-
-def boottime_s() -> float:
-    """Return the seconds since boot, time asleep included, whatever the wall clock does.
-
-    macOS has no CLOCK_BOOTTIME; there CLOCK_MONOTONIC counts time asleep (clock_gettime(3)).
-    """
-    if sys.platform == "darwin":
-        return time.clock_gettime(time.CLOCK_MONOTONIC)
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def boot_id() -> str:

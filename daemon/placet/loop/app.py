@@ -23,9 +23,9 @@ from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode, Watcher
 from placet.errors import PlacetError, UserError, counted
-from placet.host.clock import Clock
+from placet.host.clock import Clock, boottime_s
 from placet.host.config import Config
-from placet.host.lock import boot_id, boottime_s, this_process
+from placet.host.lock import boot_id, this_process
 from placet.host.plugins import WORKERS, plugin
 from placet.host.state import StateFolder, remember
 from placet.journal.database import address_of, database_of

@@ -324,7 +324,7 @@ def _has_hooks(repo: Repo) -> bool:
     own = os.path.expanduser(named[-1]) if named else ""  # noqa: PTH111 - must not raise for unknown users
     folder = repo.path / (own or repo.common_dir / "hooks")
     hooks = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
-    return any((folder / name).exists() for name in hooks)
+    return any(os.path.exists(folder / name) for name in hooks)
 
 
 # --- what happened to it

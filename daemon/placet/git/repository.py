@@ -178,14 +178,14 @@ def _must_fit(top: Path, common: Path) -> None:
     ours = (common / name for name in _OURS)
     below = (*common.glob("refs/placet/*"), *common.glob("logs/refs/placet/*"))
     for link in (*ours, *below):
-        if link.is_symlink():
+        if os.path.islink(link):
             raise UserError(
                 f"{link} is a symbolic link, and what placet writes there would be outside of the "
                 "repository",
                 f"Look at it, then: rm {shlex.quote(str(link))}",
                 exit_code=2,
             )
-    if (common / "reftable").exists():
+    if os.path.exists(common / "reftable"):
         raise UserError(
             f"{top} keeps its references in a reftable, with which placet cannot work yet",
             f"Put them into files: git -C '{top}' refs migrate --ref-format=files",
@@ -386,7 +386,9 @@ _IN_PROGRESS = {
 
 def in_progress(repo: Repo) -> str:
     """Return the unfinished operation in the checkout, such as `rebase`; "" for none."""
-    operations = (what for name, what in _IN_PROGRESS.items() if (repo.git_dir / name).exists())
+    operations = (
+        what for name, what in _IN_PROGRESS.items() if os.path.exists(repo.git_dir / name)
+    )
     return next(operations, "")
 
 
@@ -405,7 +407,7 @@ def notes(repo: Repo) -> list[str]:
         sentences.append("The clone is shallow: older history is missing.")
     if what := in_progress(repo):
         sentences.append(f"A {what} is in progress in {repo.path}; it is left as it is.")
-    if (repo.common_dir / "objects/info/alternates").exists():
+    if os.path.exists(repo.common_dir / "objects/info/alternates"):
         sentences.append(
             "Some objects are borrowed from another repository (objects/info/alternates)."
         )

@@ -120,7 +120,7 @@ def daemon(
 
 
 def _must_be_a_vault(vault: Path) -> None:
-    if not (vault / CONFIG_PATH).is_file():
+    if not os.path.isfile(vault / CONFIG_PATH):
         raise UserError(
             f"{vault} has no {CONFIG_PATH}, so it is not a placet vault, or it is not mounted.",
             f"Mount it. Or make it a vault: placet init {vault}",

@@ -19,7 +19,7 @@ from placet.disk.errors import (
     Unreadable,
     VaultTrouble,
 )
-from placet.disk.files import put
+from placet.disk.files import is_missing, put
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.host.clock import Clock
@@ -155,7 +155,7 @@ def must_be_there(
         if wanted:
             _create_tables(wanted, on_wait, ending)
         return
-    if not found and not state.journal.exists():
+    if not found and is_missing(state.journal):
         _create_tables(wanted, on_wait, ending)
         put(address_file(state.journal), f"{wanted}\n".encode())
         return

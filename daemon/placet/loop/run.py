@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from placet.disk.files import is_missing
 from placet.disk.watch import Watcher
 from placet.errors import UserError
 from placet.journal.database import address_of
@@ -68,7 +69,7 @@ class Daemon:
     def _expect_journal(self) -> None:
         """Stop all work and raise UserError if the journal was deleted."""
         path = self.journal.path
-        if address_of(path) or path.exists():
+        if address_of(path) or not is_missing(path):
             return
         self.journal.stop_waiting()
         with suppress(JournalPaused, UserError):

@@ -84,7 +84,7 @@ def daemon(
     with ExitStack() as stack:
         folder = stack.enter_context(Vault(vault))
         notify = systemd_notifier(env, say)
-        state = lock_vault(folder, env, this_process(), clock, say, stack)
+        state, marker = lock_vault(folder, env, this_process(), clock, say, stack)
         settings = ConfigWatch.load(vault, env, state, clock, say)
         config = settings.held.config
         claim(vault, config, socket.gethostname(), say, take_over=take_over)
@@ -116,7 +116,7 @@ def daemon(
 
         until.rings(end)
         with _ended(loop, state):
-            yield Daemon(vault, journal, watcher, loop, say, notify, until)
+            yield Daemon(vault, journal, watcher, loop, say, notify, until, marker)
 
 
 def _must_be_a_vault(vault: Path) -> None:

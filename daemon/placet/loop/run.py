@@ -14,6 +14,7 @@ from pathlib import Path
 from placet.disk.files import is_missing
 from placet.disk.watch import Watcher
 from placet.errors import UserError
+from placet.host.lock import MarkerLock, VaultTaken
 from placet.journal.database import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
@@ -43,6 +44,7 @@ class Daemon:
     say: Callable[[str], None]
     notify: Callable[[str], None]
     ending: Ending
+    marker: MarkerLock
 
     def run(self) -> None:
         """Work until `ending` is set."""
@@ -58,11 +60,12 @@ class Daemon:
     def _tick(self) -> Tick:
         """Tick.
 
-        Raises ClaimedElsewhere, after it stopped all work, once another machine has the vault.
+        Raises UserError, after it stopped all work, once another daemon has the vault.
         """
         try:
+            self.marker.renew()
             return self.loop.tick()
-        except ClaimedElsewhere:
+        except (ClaimedElsewhere, VaultTaken):
             self._end()
             raise
 

@@ -92,6 +92,8 @@ def changed_instructions(case: Case, now: Sequence[tuple[str, str]]) -> str:
     changed = [code(path) for path, digest in now if known and known.get(path) != digest]
     if not changed:
         return ""
+    if others := [code(path) for path, _ in now if path not in known]:
+        return f"The agent would follow {' and '.join(others)}. Another agent wrote this plan."
     return (
         f"{' and '.join(changed)} changed after this plan was written, and the agent takes its "
         "instructions from there."

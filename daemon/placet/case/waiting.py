@@ -22,7 +22,8 @@ class Why(StrEnum):
     WORKER = "worker"  # no worker of the team is there for it
     # a person has to say whether, or how much of it, the vault may have as its history
     HISTORY = "history"
-    WALL = "wall"  # commands would run in a weaker sandbox than the approver was shown
+    # commands would run in a weaker sandbox, or the agent be told something else, than at approval
+    WALL = "wall"
     MISTAKE = "mistake"  # placet's own
 
     @property

@@ -46,6 +46,14 @@ def _repositories_are_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Daemon, "run_once", watched)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_is_temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the locks of repositories out of your state folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a home folder with a git identity in force."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import psycopg
 
-from placet.host.lock import boottime_s
+from placet.host.clock import boottime_s
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import JournalPaused
 from placet_team.postgres import announcements

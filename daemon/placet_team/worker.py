@@ -25,7 +25,7 @@ from placet.chat.cancel import Cancel
 from placet.chat.result import MissionResult
 from placet.errors import End, Interrupted, Stop, UserError, describe_bug, passing
 from placet.git.run import GitError
-from placet.host.lock import boottime_s
+from placet.host.clock import boottime_s
 from placet.journal.writes import (
     BodyDamaged,
     Guard,

@@ -11,8 +11,8 @@ import psycopg
 
 from placet.disk.files import delete_tree, sweep
 from placet.errors import UserError, cannot_write, counted
-from placet.host.clock import Clock
-from placet.host.lock import VaultLock, boottime_s, is_alive, this_process
+from placet.host.clock import Clock, boottime_s
+from placet.host.lock import VaultLock, is_alive, this_process
 from placet.host.state import make_private
 from placet.journal.database import DatabaseAway
 from placet.journal.writes import JournalPaused

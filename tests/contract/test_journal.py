@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -32,7 +33,9 @@ from journalkit import BOOT, World
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.lease import Owner
 from placet.errors import UserError, rfc3339
+from placet.journal import reader as reading
 from placet.journal import schema
+from placet.journal import writer as writing
 from placet.journal.database import address_of
 from placet.journal.maintenance import backup, verify
 from placet.journal.reader import changes, open_reader, query
@@ -103,6 +106,66 @@ def event(
             {"n": n, **metadata},
         )
     )
+
+
+class Failing:
+    """A connection whose next queries fail, as on a disk that does not answer."""
+
+    def __init__(self, connection: sqlite3.Connection, left: list[Exception]) -> None:
+        self.connection = connection
+        self.left = left
+
+    def execute(self, sql: str, *values: Any) -> Any:
+        if self.left:
+            raise self.left.pop()
+        return self.connection.execute(sql, *values)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def io_error() -> sqlite3.Error:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+    return error
+
+
+@pytest.mark.parametrize("way", ["read", "ask"])
+@pytest.mark.parametrize("at_open", [True, False])
+def test_reading_waits_until_the_disk_answers(
+    world: World, monkeypatch: pytest.MonkeyPatch, way: str, at_open: bool
+) -> None:
+    with world.open() as journal:
+        journal.commit([event(1)])
+        left: list[Exception] = [OSError(errno.EIO, "Input/output error"), io_error(), io_error()]
+
+        def connect(path: Path, **more: Any) -> Any:
+            if at_open and left:
+                raise left.pop()
+            return Failing(connected(path, **more), left)
+
+        connected = reading.connect_file
+        monkeypatch.setattr(writing, "_WAIT_S", 0.01)
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "connect_file", connect)
+            with getattr(journal, way)() as reader:
+                assert reader.last()[0] == 1
+        assert not left
+    assert [line for line in world.said if "cannot be read: disk I/O error" in line] == world.said
+    assert len(world.said) == 1
+
+
+def test_a_stopping_daemon_does_not_wait_to_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise io_error()
+
+    with world.open() as journal:
+        journal.stop_waiting()
+        monkeypatch.setattr(reading, "connect_file", fail)
+        with pytest.raises(JournalPaused, match="cannot be read"), journal.read() as reader:
+            reader.last()
 
 
 @contextlib.contextmanager

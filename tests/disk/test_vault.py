@@ -22,6 +22,7 @@ from placet.disk import errors as e
 from placet.disk import replace as r
 from placet.disk import scan as s
 from placet.disk.confine import EntryKind
+from placet.disk.files import is_missing
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.note.paths import MARKER, QUEUES, TEMP_PREFIX, Folder, conflict_of
@@ -530,6 +531,20 @@ def test_removing_is_for_unchanged_side_notes_alone(root, vault):
 
 
 # Left-overs
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_unreadable_path_is_not_missing(tmp_path, monkeypatch, number):
+    assert is_missing(tmp_path / "a")
+    assert is_missing(tmp_path / "a/b")
+    assert not is_missing(tmp_path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        assert not is_missing(tmp_path / "a")
 
 
 def test_sweep_removes_leftovers_but_keeps_live_files(root, vault):

@@ -22,6 +22,25 @@ def test_functions_have_at_most_sixty_lines() -> None:
     assert not long
 
 
+IN_THE_LOOP = ("placet/loop", "placet/host", "placet/git/repository.py", "placet/git/fate.py")
+"""What the loop's thread calls. A worker's OSError makes its own case wait."""
+RAISES = {"exists", "is_file", "is_dir", "is_symlink", "is_mount", "samefile"}
+
+
+def test_questions_in_the_loop_never_raise() -> None:
+    """Methods of Path raise EACCES, EIO and ENOTCONN in Python 3.11 to 3.13; os.path does not."""
+    found = []
+    for place in IN_THE_LOOP:
+        top = DAEMON / place
+        for path in [top] if top.suffix else sorted(top.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    asked, of = node.func.attr, ast.unparse(node.func.value)
+                    if asked in RAISES and of != "os.path":
+                        found.append(f"{path.relative_to(DAEMON)}:{node.lineno} {asked}")
+    assert not found
+
+
 OF_WORK = {"PLANNING", "REVISING", "RUNNING", "WORKING", "DRAFTING"}
 MAY_COMPARE_STATE = {
     "placet/case/case.py": "it defines `acting` and `is_working`",

@@ -5,7 +5,9 @@ Each repository made with `person` is compared byte for byte before and after ea
 
 from __future__ import annotations
 
+import errno
 import os
+import queue
 import random
 import shutil
 import signal
@@ -25,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, write
-from placet.disk.files import delete_tree
+from placet.disk.files import FileLock, delete_tree
 from placet.errors import PlacetError, ToolError, UserError, passing
 from placet.git import (
     checkout,
@@ -103,6 +105,45 @@ def test_open_names_the_folders(person: People, tmp_path: Path) -> None:
     assert (repo.path, repo.git_dir, repo.common_dir) == (path, path / ".git", path / ".git")
     assert (repo.is_bare, repo.is_shallow) == (False, False)
     assert repository.head(repo) == git(path, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENOTCONN, errno.ESTALE])
+def test_unreadable_folder_is_not_a_repository(
+    person: People, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    path = person()
+
+    def refuse(*_: object, **__: object) -> os.stat_result:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        patch.setattr(os, "lstat", refuse)
+        assert not repository.is_repository(path)
+        assert repository.common_dir_at(path) in (None, path)
+
+
+def test_lock_in_git_folder_blocks_nothing(person: People, tmp_path: Path) -> None:
+    """A command in the sandbox may open the git folder, and lock it."""
+    repo = repository.open_repo(person())
+    with FileLock(repo.common_dir, 0, make=False):
+        worktree.add_worktree(repo, tmp_path / "wt", "feat/x", repository.head(repo))
+
+
+def test_waiting_for_the_lock_is_said(person: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "SAY_AFTER_S", 0.05)
+    repo, said = repository.open_repo(person()), queue.SimpleQueue[str]()
+
+    def second() -> None:
+        with repository.one_at_a_time(repo, said.put):
+            pass
+
+    waiting = threading.Thread(target=second)
+    with repository.one_at_a_time(repo):
+        waiting.start()
+        assert str(repo.path) in said.get(timeout=30)
+    waiting.join(30)
+    assert said.empty()
 
 
 def test_unusable_repository_is_refused(person: People, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from looping import Time, bare_vault, looping
 from placet.errors import UserError
-from placet.host.lock import MarkerLock
+from placet.host.lock import MarkerLock, VaultTaken
 from placet.host.state import StateFolder, known_id, original_of, vault_state
 from placet.note.paths import MARKER
 from vaultkit import PLAN, TestVault, copy_of, make_vault, running, started
@@ -214,6 +214,25 @@ def test_state_files_are_owner_only_under_any_umask(tmp_path: Path) -> None:
     }
     assert [path.name for path in found if path.stat().st_mode & 0o077] == []
     shutil.rmtree(vault.root)
+
+
+def test_replaced_marker_is_locked_again(tmp_path: Path) -> None:
+    marker, said = tmp_path / "marker", list[str]()
+    marker.write_text("id")
+
+    def replace() -> None:
+        (tmp_path / "new").write_text("id")
+        (tmp_path / "new").replace(marker)
+
+    with MarkerLock(marker, said.append) as ours:
+        replace()
+        ours.renew()
+        with pytest.raises(VaultTaken), MarkerLock(marker, said.append):
+            pass
+        replace()
+        with MarkerLock(marker, said.append), pytest.raises(VaultTaken):
+            ours.renew()
+    assert said == []
 
 
 def test_marker_that_is_not_a_file_is_reported(tmp_path: Path) -> None:

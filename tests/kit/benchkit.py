@@ -19,8 +19,8 @@ from placet.agent.record import CALL, Record
 from placet.agent.tool_calls import call_on_record
 from placet.chat.messages import ToolUse
 from placet.disk.confine import ALWAYS, Denied, Root
-from placet.host.clock import Clock
-from placet.host.lock import boot_id, boottime_s
+from placet.host.clock import Clock, boottime_s
+from placet.host.lock import boot_id
 from placet.journal.writer import Journal
 from placet.plan.scope import Scope
 from placet.sandbox.box import Box, BoxLimits, Level, Ran

@@ -39,7 +39,7 @@ class Time:
     """A clock that a test moves: waiting takes no time."""
 
     def __init__(self) -> None:
-        self.now_s = 0.0
+        self.now_s = self.asleep_s = 0.0
         self.began = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
     def wall(self) -> datetime:
@@ -50,7 +50,17 @@ class Time:
 
     @property
     def clock(self) -> Clock:
-        return Clock(self.wall, lambda: self.now_s, self.pass_time)
+        return Clock(
+            self.wall,
+            lambda: self.now_s - self.asleep_s,
+            self.pass_time,
+            lambda: self.now_s,
+        )
+
+    def fall_asleep(self, seconds: float) -> None:
+        """Let time pass that the monotonic clock does not count, as on a laptop that sleeps."""
+        self.now_s += seconds
+        self.asleep_s += seconds
 
 
 def bare_vault(folder: Path, config: str = "") -> TestVault:
@@ -170,7 +180,7 @@ def looping(
             Journal(
                 state.journal,
                 now=clock.wall,
-                boottime_s=clock.monotonic,
+                boottime_s=clock.boottime,
                 boot_id="boot",
                 on_trouble=said.append,
             )

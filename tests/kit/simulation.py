@@ -214,7 +214,7 @@ class Play:
 
     def start(self) -> None:
         """Open what there is, as `app.daemon` does."""
-        clock = Clock(self.wall, lambda: self.mono, self.pass_time)
+        clock = Clock(self.wall, lambda: self.mono, self.pass_time, lambda: self.mono)
         self.vault = WatchedVault(self.root)
         self.vault.play = self
         crash, self.crash_in = self.crash_in, -1

@@ -88,6 +88,17 @@ def test_plan_with_unrecorded_approval_returns_to_review(vault: TestVault, how: 
     assert len(vault.rows("plan.approved")) == len(vault.rows("execution.completed")) == 1
 
 
+def test_copied_vault_has_lost_no_journal(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.once()
+    copy = vault.root.parent / "copy" / "vault"
+    shutil.copytree(vault.root, copy)
+    other = TestVault(copy, vault.state, vault.extra)
+    said = other.once()
+    assert "is a copy of" in said
+    assert "journal was lost" not in said
+
+
 def test_older_journal_with_approval_runs_nothing(vault: TestVault) -> None:
     request = vault.drop("Say hello.\n")
     vault.once()

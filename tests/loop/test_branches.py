@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import os
@@ -15,12 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchkit import planned_mission
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
-from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
+from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.case.case import Branch
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli import branches
@@ -28,7 +30,7 @@ from placet.cli.branches import drop, undo
 from placet.errors import UserError
 from placet.git.fate import BranchNews, Memory, branch_facts, look_at_branches
 from placet.git.removal import delete_leftovers
-from placet.git.repository import open_repo
+from placet.git.repository import is_repository, open_repo
 from placet.git.worktree import add_worktree
 from placet.host.state import vault_state
 from placet.loop import branches as watching
@@ -98,6 +100,10 @@ def mission(vault: TestVault, repo: Path, more: str = "") -> str:
     vault.approve()
     vault.here()
     return str(vault.rows("execution.completed")[-1]["metadata"]["branch"])
+
+
+def portal_table(repo: Path) -> str:
+    return f'\n[portals.code]\npath = "{repo}"\n'
 
 
 def test_report_describes_branch_and_unseen_changes(vault: TestVault, repo: Path) -> None:
@@ -432,6 +438,65 @@ def test_missing_repository_decides_no_branch(done: tuple[TestVault, Path, str])
     away.rename(repo)
     vault.here()
     assert not [a for a in vault.actions() if a.startswith("pr.")]
+
+
+def hours_pass(running: Running, time: Time, minutes: int) -> None:
+    for _ in range(minutes):
+        time.pass_time(60)
+        running.settle()
+
+
+def test_broken_repository_is_journalled_once(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    head = repo / ".git/HEAD"
+    time, text = Time(), head.read_text()
+    with looping(vault, time=time) as running, meddling():
+        for times in (1, 2):
+            head.write_text("garbage\n")
+            hours_pass(running, time, 20)
+            assert sum("cannot be seen" in line for line in running.said) == times
+            failed = [r for r in vault.rows("git.ran") if "stderr" in r["metadata"]]
+            assert len(failed) == times
+            head.write_text(text)
+            hours_pass(running, time, 2)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENOTCONN])
+def test_portal_that_cannot_be_read_stops_nothing(
+    vault: TestVault, repo: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    stat = os.stat
+
+    def refusing(path: Any, *args: Any, **more: Any) -> os.stat_result:
+        if isinstance(path, str | os.PathLike) and Path(path).is_relative_to(repo):
+            raise OSError(number, os.strerror(number))
+        return stat(path, *args, **more)
+
+    vault.plays(PLAN)
+    vault.configure((vault.root / "System/placet.toml").read_text() + portal_table(repo))
+    vault.drop("Say hello.\n")
+    with looping(vault) as running:
+        monkeypatch.setattr(os, "stat", refusing)
+        running.settle()
+    assert len(vault.rows("plan.created")) == 1
+
+
+def test_portals_are_asked_outside_the_loop(
+    vault: TestVault, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead network mount would stop the loop."""
+    vault.configure(portal_table(repo))
+    asking: list[threading.Thread] = []
+
+    def asked(path: Path) -> bool:
+        asking.append(threading.current_thread())
+        return is_repository(path)
+
+    monkeypatch.setattr(watching, "is_repository", asked)
+    with looping(vault) as running:
+        running.settle()
+    assert asking
+    assert threading.current_thread() not in asking
 
 
 # --- a person's own hand

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from placet.case.lease import Lease, Owner, may_take
 from placet.errors import UserError
-from placet.host.lock import VaultLock, boot_id, boottime_s, lock_holder, this_process
+from placet.host.clock import boottime_s
+from placet.host.lock import VaultLock, boot_id, lock_holder, this_process
 
 OTHER = Owner("elsewhere", "boot-9", 7, "70")
 

@@ -28,8 +28,8 @@ from gitkit import git, make_repo
 from linekit import Line, line
 from messages_api import Answer, Json, MessagesApi, call, reply
 from placet.case.case import CASE_JSON
-from placet.host.clock import Clock
-from placet.host.lock import boot_id, boottime_s
+from placet.host.clock import Clock, boottime_s
+from placet.host.lock import boot_id
 from placet.journal.database import DatabaseAway, address_file, address_of
 from placet.journal.writer import Journal
 from placet_team.job_queue import make_queue

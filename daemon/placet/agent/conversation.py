@@ -13,8 +13,8 @@ from typing import Any
 from placet.activity import Action, Actor
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import ask_model
-from placet.agent.prompts import guidance, system_prompt
-from placet.agent.record import CALL, OPENING, TURN, Key, Opening, Prepared, Record
+from placet.agent.prompts import digests_of, guidance, notes_of_agent, system_prompt
+from placet.agent.record import CALL, OPENING, TURN, Key, Opening, Postponed, Prepared, Record
 from placet.agent.tool_calls import (
     CUT_OFF,
     Tools,
@@ -24,6 +24,8 @@ from placet.agent.tool_calls import (
     run_call,
     settle_call,
 )
+from placet.case.approval import changed_instructions
+from placet.case.waiting import Why
 from placet.chat.compaction import compacted, make_room
 from placet.chat.messages import (
     Ask,
@@ -39,6 +41,7 @@ from placet.disk.confine import Root
 from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
 
+INSTRUCTIONS_RETRY_S = 60.0
 READERS = 8
 """How many reads run in parallel. They wait for the disk, not for a processor."""
 
@@ -88,30 +91,33 @@ def begin(
 
     The opening is made once, without secrets, and recorded. So a resumed conversation is the same
     byte for byte, even if notes and files changed. `texts` makes the first turn from the
-    repository's AGENTS.md.
+    repository's AGENTS.md. Raises Postponed for a mission that would read other notes of the vault
+    than its plan was written with: the loop looked just before, so a sync tool is at work.
     """
     ports, record = limits.ports, limits.record
     opening = record.get(OPENING)
     if opening is None:
         remarks: list[str] = []
         with Root(ports.vault, writable=False) as vault:
-            system = system_prompt(
-                purpose,
-                vault,
-                record.case.request.agent,
-                remarks,
-                model=ports.config.model.name,
-                sandbox=place.level.title,
-                repository=record.case.request.portal or "the vault itself",
-                turns=limits.guards.max_iterations,
-            )
-        first_turn = texts(guidance(place.root, remarks))
-        opening = Opening(
-            *(
-                tuple(redact(text, place.secrets)[0] for text in some)
-                for some in (system, first_turn, remarks)
-            )
+            notes = notes_of_agent(vault, record.case.request.agent, remarks)
+        instructions = digests_of(notes)
+        if purpose is Purpose.EXECUTE and (why := changed_instructions(record.case, instructions)):
+            raise Postponed(why, INSTRUCTIONS_RETRY_S, Why.WALL)
+        system = system_prompt(
+            purpose,
+            notes,
+            record.case.request.agent,
+            model=ports.config.model.name,
+            sandbox=place.level.title,
+            repository=record.case.request.portal or "the vault itself",
+            turns=limits.guards.max_iterations,
         )
+        first_turn = texts(guidance(place.root, remarks))
+        told = [
+            tuple(redact(text, place.secrets)[0] for text in some)
+            for some in (system, first_turn, remarks)
+        ]
+        opening = Opening(told[0], told[1], told[2], instructions)
         record.settle(OPENING, opening)
     model = ports.config.model
     return Conversation(purpose, opening, tools, silence, model.max_tokens, model.context_tokens)

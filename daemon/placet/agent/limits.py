@@ -6,9 +6,11 @@ The rules are in `chat.guards` and `chat.budget`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import day_of
@@ -18,13 +20,16 @@ from placet.agent.tool_calls import effect_of, target
 from placet.agent.workplace import Ports
 from placet.case.waiting import Why
 from placet.chat.budget import (
+    LEAST_OUTPUT_TOKENS,
     Amount,
     Exceeded,
     Ledger,
     Limit,
     Limits,
+    ModelCall,
     Room,
     is_free,
+    reserve,
     tell,
     worst_case,
 )
@@ -180,16 +185,38 @@ class MissionLimits:
                     Why.BLOCKED,
                 )
             if isinstance(found, Exceeded):
-                key = "day_tokens" if found.limit is Limit.TOKENS else "day_usd"
-                more = 2 * getattr(limits, key)
-                used, now = found.detail.removeprefix(f"{TODAY}: "), ports.clock.wall()
-                raise Postponed(
-                    f"Today's budget is used up ({used}). Work resumes tomorrow. "
-                    f"To raise it: placet config set limits.{key} {more}",
-                    max((day_of(now)[1] - now).total_seconds(), 1.0),
-                    Why.DAY,
-                )
+                raise self._no_room_today(found, day, call)
             yield replace(found, time_s=self.ledger().time_left_s())
+
+    def _no_room_today(self, found: Exceeded, day: Limits, call: ModelCall) -> Postponed:
+        """Return the wait for more of the day's budget: of all work, or of this case alone.
+
+        All work waits if not even the shortest call has room.
+        """
+        ports = self.ports
+        key = "day_tokens" if found.limit is Limit.TOKENS else "day_usd"
+        limit, now = getattr(ports.config.limits, key), ports.clock.wall()
+        left_s = max((day_of(now)[1] - now).total_seconds(), 1.0)
+        used, more = found.detail.removeprefix(f"{TODAY}: "), 2 * limit
+        if isinstance(reserve((Ledger(TODAY, day),), "", call), Exceeded):
+            least = call.worst(min(LEAST_OUTPUT_TOKENS, call.max_tokens))
+            needed = least.tokens if found.limit is Limit.TOKENS else least.usd or limit
+            return Postponed(
+                f"The next call may take more than a whole day's limit (limits.{key} = {limit}). "
+                "This request waits until you raise it.\n"
+                f"Type: placet config set limits.{key} {math.ceil(2 * needed)}",
+                left_s,
+                Why.ROOM,
+            )
+        today = ports.day_budget.ledger(ports.journal, now, day, {})
+        shortest = replace(call, prompt_tokens=0, prompt_usd=Decimal(0))
+        if isinstance(reserve((today,), "", shortest), Exceeded):
+            what, why = f"Today's budget is used up ({used}). Work resumes tomorrow.", Why.DAY
+        else:
+            what = f"Today's budget has no room for this call ({used}). It is made tomorrow."
+            why = Why.ROOM
+        raise_it = f"To raise it: placet config set limits.{key} {more}"
+        return Postponed(f"{what}\n{raise_it}", left_s, why)
 
     def refuse_call(self, use: ToolUse) -> Outcome | None:
         """Return the answer to a call that must not run, or None to run it.

@@ -15,7 +15,7 @@ from placet.agent.conversation import begin, rounds
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
 from placet.agent.prompts import marked
-from placet.agent.record import BASE, EARLIER, Postponed, Record
+from placet.agent.record import BASE, EARLIER, Opening, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before, ask
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.case.callout import PlanHead, compose
@@ -297,8 +297,8 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
             ) as place,
         ):
             record.secrets = place.secrets
-            plan, given, remarks = _talk(job, limits, submissions, place)
-            remarks = (*_of_ignored(tree, plan.scope), *remarks)
+            plan, given, opening = _talk(job, limits, submissions, place)
+            remarks = (*_of_ignored(tree, plan.scope), *opening.remarks)
     finally:
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
@@ -312,6 +312,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         uncommitted=uncommitted,
         day_usd=ports.config.limits.day_usd,
         model=ports.config.model.who,
+        instructions=opening.instructions,
     )
 
 
@@ -365,10 +366,10 @@ def _earlier(ports: Ports, case: Case) -> Amount:
 
 def _talk(
     job: Assignment, limits: MissionLimits, submissions: _Submissions, place: Workplace
-) -> tuple[Plan, SubmitPlan, Sequence[str]]:
+) -> tuple[Plan, SubmitPlan, Opening]:
     """Let the model read the repository and submit a plan.
 
-    Return the accepted plan, its arguments, and remarks for people.
+    Return the accepted plan, its arguments, and what the model was told first.
     """
     ports, revising = limits.ports, job.current is not None
     talk = begin(
@@ -382,7 +383,7 @@ def _talk(
     for turn in rounds(talk, place, limits):
         for use, outcome in turn.calls:
             if submissions.plan is not None and submissions.given is not None:
-                return submissions.plan, submissions.given, talk.opening.remarks
+                return submissions.plan, submissions.given, talk.opening
             submissions.record_call(use, outcome)
     raise AssertionError("rounds go on until somebody stops taking them")
 

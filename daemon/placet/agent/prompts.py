@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import platform
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from unicodedata import normalize
 
 from placet.case.approval import approved_in
 from placet.chat.messages import Purpose
+from placet.codec import sha256
 from placet.disk.confine import Root
 from placet.errors import ToolError, counted
 from placet.note.frontmatter import parse_note
@@ -25,22 +27,35 @@ MACHINE_FAULT = "io_error"
 """The error type of a file that the disk did not give: it is tried again, not left out."""
 
 
+def notes_of_agent(vault: Root, agent: str, remarks: list[str]) -> tuple[tuple[str, str], ...]:
+    """Return what an agent is told by notes of the vault: their paths and texts.
+
+    These are `SYSTEM_PROMPT.md` and the agent's own note, empty without such a note. `remarks` and
+    errors are as in `instructions`.
+    """
+    paths = ("SYSTEM_PROMPT.md", agent_note(vault.path, agent))
+    return tuple((path, instructions(vault, path, remarks) or "") for path in paths)
+
+
+def digests_of(notes: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the paths of notes with the digests of their texts."""
+    return tuple((path, sha256(text.encode())) for path, text in notes)
+
+
 def system_prompt(
     purpose: Purpose,
-    vault: Root,
+    notes: Sequence[tuple[str, str]],
     agent: str,
-    remarks: list[str],
     *,
     model: str,
     sandbox: str,
     repository: str,
     turns: int,
 ) -> tuple[str, ...]:
-    """Return the system prompt: a preamble, the vault's `SYSTEM_PROMPT.md`, the agent's note.
+    """Return the system prompt: a preamble, and the texts of the `notes_of_agent`.
 
     The preamble names the environment and how many `turns` there are, and is the same from turn to
-    turn, byte for byte. Tools are described in the list of tools alone. Notes that do not exist are
-    left out; one that cannot be read is too, and `remarks` is added to.
+    turn, byte for byte. Tools are described in the list of tools alone. Empty notes are left out.
     """
     rules = resources.files("placet.agent").joinpath("texts", f"{purpose.value}.md").read_text()
     lines = [
@@ -54,10 +69,7 @@ def system_prompt(
         f"- You have at most {counted(turns, 'turn')}.",
     ]
     blocks = ["\n".join(lines)]
-    for path in ("SYSTEM_PROMPT.md", agent_note(vault.path, agent)):
-        text = instructions(vault, path, remarks)
-        if text:
-            blocks.append(f"{SEPARATOR.strip()}\n\n{text}")
+    blocks += [f"{SEPARATOR.strip()}\n\n{text}" for _, text in notes if text]
     return tuple(blocks)
 
 

@@ -85,12 +85,14 @@ class Key(Generic[T]):
 class Opening:
     """The start of a conversation: system prompt, texts of the first turn, and remarks for people.
 
-    `remarks` say which instructions were cut or left out, and why.
+    `remarks` say which instructions were cut or left out, and why. `instructions` are digests of
+    the vault's notes that it has, by path.
     """
 
     system: tuple[str, ...]
     texts: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    instructions: tuple[tuple[str, str], ...] = ()
 
     @property
     def turn(self) -> Turn:

@@ -15,6 +15,7 @@ from placet.case.sorting import CaseNotes
 from placet.case.warnings import NO_COMMENT, missing_keys
 from placet.chat.budget import Complexity
 from placet.codec import sha256
+from placet.note.escape import code
 from placet.note.frontmatter import plan_text
 from placet.note.paths import Folder
 from placet.plan.comments import open_comments
@@ -80,6 +81,23 @@ def approval(
     states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
     boxes = (box_of(replace(case, state=state), plan.path) for state in states)
     return approved if any(box_says(plan.raw, box) for box in boxes) else OUTDATED
+
+
+def changed_instructions(case: Case, now: Sequence[tuple[str, str]]) -> str:
+    """Return a sentence on the notes for agents that changed since a plan was written, or "".
+
+    `now` are the digests of today's notes, by path, as in `KnownPlan`.
+    """
+    known = dict(case.plan.instructions)
+    changed = [code(path) for path, digest in now if known and known.get(path) != digest]
+    if not changed:
+        return ""
+    if others := [code(path) for path, _ in now if path not in known]:
+        return f"The agent would follow {' and '.join(others)}. Another agent wrote this plan."
+    return (
+        f"{' and '.join(changed)} changed after this plan was written, and the agent takes its "
+        "instructions from there."
+    )
 
 
 _DECIDABLE: Mapping[str, tuple[frozenset[State], str]] = {

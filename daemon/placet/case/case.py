@@ -131,7 +131,8 @@ class KnownPlan:
     see. `day_usd` was the limit of a day's work then, 0 for none. `box` marks the lines that placet
     wrote into boxes. `left` is, while a new plan is written, the stored text of the one before, if
     that has comments without an answer. `models` are those, by provider and name, that a person
-    knows may work on it. `names_tools` says that placet wrote the line `tools` into its scope.
+    knows may work on it. `instructions` are digests of the vault's notes that its agent reads, by
+    path; nothing if unknown. `names_tools` says that placet wrote the line `tools` into its scope.
     """
 
     keys: tuple[tuple[str, str], ...] = ()
@@ -147,6 +148,7 @@ class KnownPlan:
     box: str = ""
     left: str = ""
     models: tuple[str, ...] = ()
+    instructions: tuple[tuple[str, str], ...] = ()
     names_tools: bool = False
 
 

@@ -384,7 +384,7 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
 # by kind: the notice's heading, and what it says after the reason
 _NOT_TO_BE_RUN = {
     EventKind.WALL_WEAKENED: ("Asked again", "Move it to System/Active again to have it so."),
-    EventKind.MODEL_CHANGED: ("Asked again", "To let that model work on it, approve it again."),
+    EventKind.MODEL_CHANGED: ("Asked again", "To have it carried out so, approve it again."),
     EventKind.TEXT_LOST: (
         "The journal is damaged",
         "Nothing has run since. To approve the plan as it is now, move it to System/Active.",
@@ -397,6 +397,8 @@ def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
     heading, hint = _NOT_TO_BE_RUN[g.kind]
     _void_approval(d)
     d.set_plan(models=(*d.case.plan.models, *([g.model] if g.model else [])))
+    if g.instructions:
+        d.set_plan(instructions=g.instructions)
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
     d.put_back(plan, heading, f"{g.why}\n{hint}")
 

@@ -108,13 +108,14 @@ VoidKind = Literal[EventKind.WALL_WEAKENED, EventKind.MODEL_CHANGED, EventKind.T
 class ApprovalVoid:
     """A finding of the loop's, in a sentence, after which an approval does not hold.
 
-    `model` is the one that the next approval is for; empty if that did not change.
+    `model` and `instructions` are those that the next approval is for; empty if unchanged.
     """
 
     kind: VoidKind
     note: NoteSeen
     why: str
     model: str = ""
+    instructions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +304,7 @@ class Drafted:
     uncommitted: int = 0
     day_usd: Decimal = Decimal(0)
     model: str = ""
+    instructions: tuple[tuple[str, str], ...] = ()
     names_tools: bool = False
     note: NoteSeen | None = None
 

@@ -73,7 +73,7 @@ class EventKind(StrEnum):
     PLAN_DRAFTED = "plan drafted"
     PLANNING_FAILED = "planning failed"
     WALL_WEAKENED = "sandbox weaker than it was when the plan was approved"
-    MODEL_CHANGED = "model other than the one that the plan was written for"
+    MODEL_CHANGED = "model or instructions other than those that the plan was written with"
     FILES_CHANGED = "files changed under the plan"
     TEXT_LOST = "approved text or record damaged in the journal"
     MISSION_STARTED = "mission started"

@@ -78,6 +78,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         uncommitted=e.uncommitted,
         day_usd=e.day_usd,
         models=(e.model,),
+        instructions=e.instructions,
         names_tools=e.names_tools,
     )
     asked = {"reviewed_by": case.reviewed.by, "reviewed_at": case.reviewed.at}

@@ -16,12 +16,14 @@ class Why(StrEnum):
     # a person has to fix something (a key, credit, a model's name): no work asks the model
     BLOCKED = "blocked"
     DAY = "day"  # what the vault may use today is used up: no work asks the model
+    ROOM = "room"  # this work's next call is larger than what is left of the day's budget
     MACHINE = "machine"  # a full disk or the like, which met this work
     LEASE = "lease"  # another daemon carries this mission out, or did when it went away
     WORKER = "worker"  # no worker of the team is there for it
     # a person has to say whether, or how much of it, the vault may have as its history
     HISTORY = "history"
-    WALL = "wall"  # commands would run in a weaker sandbox than the approver was shown
+    # commands would run in a weaker sandbox, or the agent be told something else, than at approval
+    WALL = "wall"
     MISTAKE = "mistake"  # placet's own
 
     @property
@@ -36,7 +38,7 @@ ALLOW_HISTORY = "placet config set vault.history true"
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """No work asks the model until `until_s` (on the monotonic clock).
+    """No work asks the model until `until_s` (on the clock that counts time asleep).
 
     Then one case tries. If the model answers, all work resumes.
 
@@ -62,7 +64,7 @@ class Hold:
 
 def wait_text(why: Why, reason: str, after_s: float) -> str:
     """Return the text for people about work that is retried after `after_s` seconds."""
-    if why in (Why.HISTORY, Why.WALL):
+    if why in (Why.HISTORY, Why.WALL, Why.ROOM):
         return reason
     who = _WAITED_FOR.get(why, "the model")
     if not after_s:

@@ -170,7 +170,7 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
     """
     case, repo = mission_of(site, ident)
     commit_notes(site, repo)
-    with one_at_a_time(repo):
+    with one_at_a_time(repo, say):
         last, tip = case.outcome, resolve(repo, case.newest.ref)
         if tip is None:
             raise _gone(repo, case)
@@ -290,7 +290,7 @@ def became_now(site: Site, case: Case) -> str:
 def commit_notes(site: Site, repo: Repo) -> None:
     """Commit what was changed in a vault whose history placet keeps."""
     if repo.path == site.vault.resolve() and load(site.vault).vault.history is not False:
-        keep_notes(repo, kept_index(site.state.folder), Clock().wall())
+        keep_notes(repo, kept_index(site.state.folder), Clock().wall(), say)
 
 
 def _both_changed(case: Case, paths: Sequence[str]) -> UserError:
@@ -386,7 +386,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
     reason.
     """
     case, repo = mission_of(site, ident)
-    with one_at_a_time(repo):
+    with one_at_a_time(repo, say):
         if fate_of(repo, case.newest) is not None:
             undone = case.outcome.became == "reverted"
             fate = "was merged and undone" if undone else "is merged or gone"
@@ -504,7 +504,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     message = f"Revert {case.outcome.branch}\n\nThis reverts commit {sha}.\n"
     commits = brought_in(repo, case.newest, sha)
     try:
-        with one_at_a_time(repo):
+        with one_at_a_time(repo, say):
             if branch_to_change(repo, sha) != onto:
                 raise UserError(
                     f"{repo.path} is no longer on {onto}.", "Look at it, then try again."

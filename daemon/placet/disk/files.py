@@ -162,6 +162,17 @@ def stamp_of(path: Path) -> Stamp:
     return FileStamp(at.st_ino, at.st_size, at.st_mtime_ns)
 
 
+def is_missing(path: Path) -> bool:
+    """Return whether nothing is at `path`; False if the system does not say."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def identity_of(path: Path) -> tuple[int, int] | None:
     """Return device and inode of `path`, or None if it cannot be read."""
     try:

@@ -25,6 +25,7 @@ from placet.disk.errors import (
     Changed,
     Gone,
     NotSettled,
+    Unreadable,
     VaultTrouble,
     explained,
 )
@@ -40,7 +41,7 @@ from placet.disk.replace import (
 )
 from placet.disk.scan import MAX_DEPTH, Found, Listing, Scan, fingerprint, sweep
 from placet.errors import PlacetError, UserError
-from placet.note.paths import MARKER, MAX_MARKER_BYTES, Folder, is_side_note, show
+from placet.note.paths import MARKER, MAX_MARKER_BYTES, TWIN, Folder, is_side_note, show
 
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -274,13 +275,13 @@ class Vault:
             sync(source)
 
     def remove(self, path: str, expected: str) -> bool:
-        """Delete one of the daemon's side notes, if its bytes still have the digest `expected`.
+        """Delete a side note or the journal's mark, if its bytes still have the digest `expected`.
 
         Returns whether there was one. Raises Changed if a person wrote into it, ValueError for any
         other file.
         """
-        if not is_side_note(path):
-            raise ValueError(f"{show(path)} is no side note; placet deletes nothing else")
+        if path != TWIN and not is_side_note(path):
+            raise ValueError(f"{show(path)} is no side note; placet deletes nothing else of yours")
         try:
             with explained(path), self._parent(path) as (folder, name):
                 data, _ = read(folder, name, path)
@@ -351,7 +352,13 @@ class Vault:
         return self._id
 
     def renew_marker(self, vault_id: str) -> None:
-        """Give the vault a new id, because it is a copy. Raises Gone, Changed."""
+        """Give the vault a new id, because it is a copy. Raises Gone, Changed.
+
+        The mark of the original's journal goes first: the copy has a new journal.
+        """
+        with contextlib.suppress(Unreadable):
+            mark, _ = self.read(TWIN)
+            self.remove(TWIN, sha256(mark))
         old, _ = self.read(MARKER)
         self.replace(MARKER, sha256(old), f"{vault_id}\n".encode())
         self._id = self.marker()

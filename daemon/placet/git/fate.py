@@ -324,7 +324,7 @@ def _has_hooks(repo: Repo) -> bool:
     own = os.path.expanduser(named[-1]) if named else ""  # noqa: PTH111 - must not raise for unknown users
     folder = repo.path / (own or repo.common_dir / "hooks")
     hooks = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
-    return any((folder / name).exists() for name in hooks)
+    return any(os.path.exists(folder / name) for name in hooks)
 
 
 # --- what happened to it
@@ -429,9 +429,10 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
             except GitError as error:  # for a broken branch; the others are checked anyway
                 problem, memory = str(error), memory.without_answer(branches)
         reverts = tuple(reverts_in(repo, came))
-    except (GitError, UserError) as error:
+        owner = owner_of(repo.common_dir.stat())
+    except (GitError, UserError, OSError) as error:
         return BranchNews(path, failed, problem=str(error), calls=tuple(calls), asked=len(branches))
-    owner, found = owner_of(repo.common_dir.stat()), tuple(filter(None, fates))
+    found = tuple(filter(None, fates))
     return BranchNews(path, memory, found, reverts, owner, problem, tuple(calls), len(asked))
 
 

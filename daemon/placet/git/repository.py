@@ -6,12 +6,13 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+from placet.codec import sha256
 from placet.disk.files import FileLock
 from placet.errors import UserError
 from placet.git.index import read_status
@@ -30,6 +31,7 @@ from placet.git.run import (
     run_git,
     text_of,
 )
+from placet.host.state import make_private, state_home
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Git folders that placet, or git for it, writes to.
@@ -54,9 +56,10 @@ def is_repository(path: Path) -> bool:
     """Return whether this very folder is the top of a work tree, or a bare repository.
 
     Starts no process. A folder inside a repository does not count: a vault inside a bigger
-    repository gets its own.
+    repository gets its own. False for a folder that the system does not let placet look into.
     """
-    bare = (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
+    folders = (path / "objects", path / "refs")
+    bare = os.path.isfile(path / "HEAD") and all(map(os.path.isdir, folders))
     return bare or os.path.lexists(path / ".git")
 
 
@@ -67,9 +70,9 @@ def common_dir_at(top: Path) -> Path | None:
     """
     place = top / ".git" if os.path.lexists(top / ".git") else top
     with suppress(OSError, UnicodeDecodeError):
-        if place.is_file():
+        if os.path.isfile(place):
             place = top / place.read_text().removeprefix("gitdir:").strip()
-        if (place / "commondir").is_file():
+        if os.path.isfile(place / "commondir"):
             place /= (place / "commondir").read_text().strip()
         return place.resolve()
     return None
@@ -175,14 +178,14 @@ def _must_fit(top: Path, common: Path) -> None:
     ours = (common / name for name in _OURS)
     below = (*common.glob("refs/placet/*"), *common.glob("logs/refs/placet/*"))
     for link in (*ours, *below):
-        if link.is_symlink():
+        if os.path.islink(link):
             raise UserError(
                 f"{link} is a symbolic link, and what placet writes there would be outside of the "
                 "repository",
                 f"Look at it, then: rm {shlex.quote(str(link))}",
                 exit_code=2,
             )
-    if (common / "reftable").exists():
+    if os.path.exists(common / "reftable"):
         raise UserError(
             f"{top} keeps its references in a reftable, with which placet cannot work yet",
             f"Put them into files: git -C '{top}' refs migrate --ref-format=files",
@@ -190,14 +193,27 @@ def _must_fit(top: Path, common: Path) -> None:
         )
 
 
+SAY_AFTER_S = 2.0
+"""Seconds after which a wait for the lock is said. A merge takes a tenth of it."""
+
+
 @contextmanager
-def one_at_a_time(repo: Repo) -> Iterator[int]:
+def one_at_a_time(repo: Repo, on_wait: Callable[[str], None] = lambda _: None) -> Iterator[int]:
     """Lock the repository for what only one process of placet may do there; others wait.
 
-    The lock is on the git directory itself, so it leaves no file behind. Yields its descriptor, for
-    git to inherit.
+    The lock is a file in the folder of all state. Commands in the sandbox may open the git
+    directory, so they could hold a lock there. Yields its descriptor, for git to inherit. `on_wait`
+    is told once what this waits for.
     """
-    with FileLock(repo.common_dir, math.inf, make=False) as held:
+    folder = state_home(os.environ) / "locks"
+    make_private(folder)
+    file = folder / f"{sha256(os.fsencode(repo.common_dir))}.lock"
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(FileLock(file, SAY_AFTER_S))
+        except BlockingIOError:
+            on_wait(f"Another command or mission of placet works in {repo.path}. Waiting for it.")
+            held = stack.enter_context(FileLock(file, math.inf))
         yield held.handle
 
 
@@ -375,7 +391,9 @@ _IN_PROGRESS = {
 
 def in_progress(repo: Repo) -> str:
     """Return the unfinished operation in the checkout, such as `rebase`; "" for none."""
-    operations = (what for name, what in _IN_PROGRESS.items() if (repo.git_dir / name).exists())
+    operations = (
+        what for name, what in _IN_PROGRESS.items() if os.path.exists(repo.git_dir / name)
+    )
     return next(operations, "")
 
 
@@ -394,7 +412,7 @@ def notes(repo: Repo) -> list[str]:
         sentences.append("The clone is shallow: older history is missing.")
     if what := in_progress(repo):
         sentences.append(f"A {what} is in progress in {repo.path}; it is left as it is.")
-    if (repo.common_dir / "objects/info/alternates").exists():
+    if os.path.exists(repo.common_dir / "objects/info/alternates"):
         sentences.append(
             "Some objects are borrowed from another repository (objects/info/alternates)."
         )

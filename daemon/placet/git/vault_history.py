@@ -159,16 +159,19 @@ def _literal(path: str) -> str:
 MESSAGE = "Notes as people left them\n\nWhat was changed in the vault since the commit before.\n"
 
 
-def keep_notes(repo: Repo, index: Path, when: datetime) -> tuple[str, int, list[str]]:
+def keep_notes(
+    repo: Repo, index: Path, when: datetime, on_wait: Callable[[str], None] = lambda _: None
+) -> tuple[str, int, list[str]]:
     """Commit what people changed in a vault whose history placet keeps.
 
     Returns the commit ("" for none), the number of files, and the paths that git cannot add.
     `index` is the path of placet's own index, below the state folder, kept between calls. Does
     nothing in any other repository, off a branch, during a merge, or if a person has staged files.
+    `on_wait` is as in `one_at_a_time`.
     """
     if not is_kept(repo) or not current_branch(repo) or in_progress(repo):
         return "", 0, []
-    with one_at_a_time(repo) as held:
+    with one_at_a_time(repo, on_wait) as held:
         try:
             before = head(repo)
         except UserError:  # no commit yet

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -20,16 +19,6 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include
 # a daemon that is stopping, or a status command that looks, is waited for this long
 _WAIT_S = 0.5
 _MAX_BYTES = 4096
-
-
-def boottime_s() -> float:
-    """Return the seconds since boot, time asleep included, whatever the wall clock does.
-
-    macOS has no CLOCK_BOOTTIME; there CLOCK_MONOTONIC counts time asleep (clock_gettime(3)).
-    """
-    if sys.platform == "darwin":
-        return time.clock_gettime(time.CLOCK_MONOTONIC)
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def boot_id() -> str:
@@ -86,11 +75,15 @@ class VaultLock(FileLock):
         super().__exit__()
 
 
+class VaultTaken(UserError):  # noqa: N818 - named for what is the case
+    """Another daemon works on the vault."""
+
+
 class MarkerLock(FileLock):
     """One daemon per vault, by any path, user or state folder: a lock on the vault's marker.
 
     `say` is told if the file system has no locks: then the state folder's lock is the only one.
-    Entering raises UserError (exit code 2) if another daemon works on the vault.
+    Entering raises VaultTaken (exit code 2) if another daemon works on the vault.
     """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
@@ -101,7 +94,7 @@ class MarkerLock(FileLock):
         try:
             super().__enter__()
         except BlockingIOError as error:
-            raise UserError(
+            raise VaultTaken(
                 f"another placet daemon works on this vault: it holds {self.path}",
                 "Another user may have started it, or it has another state folder. Stop it first.",
                 exit_code=2,
@@ -116,6 +109,19 @@ class MarkerLock(FileLock):
     def __exit__(self, *_: object) -> None:
         if self.handle >= 0:
             super().__exit__()
+
+    def renew(self) -> None:
+        """Lock the marker again if a sync tool replaced it: a lock is on a file, not on its name.
+
+        Raises VaultTaken if another daemon was faster.
+        """
+        try:
+            same = os.path.samestat(os.fstat(self.handle), self.path.lstat())
+        except OSError:  # it has no lock, or the vault is away
+            return
+        if not same:
+            super().__exit__()
+            self.__enter__()
 
 
 def lock_holder(path: Path) -> str | None:

@@ -58,8 +58,8 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
     named = given or env.get("PLACET_VAULT")
     if named:
         path = expand_home(named).absolute()
-        if not path.is_dir():
-            exists = path.exists() or path.is_symlink()
+        if not os.path.isdir(path):
+            exists = os.path.lexists(path)
             raise UserError(
                 f"{path} is not a folder." if exists else f"There is no folder {path}.",
                 "Name a folder." if exists else f"Make one there: placet init {path}",
@@ -67,7 +67,7 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
             )
         return path
     for folder in (here, *here.parents):
-        if (folder / CONFIG_PATH).is_file():
+        if os.path.isfile(folder / CONFIG_PATH):
             return folder
     raise UserError(
         f"There is no vault in {here} or above it.",

@@ -7,8 +7,9 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from placet.errors import UserError
 from placet.journal import schema
 from placet.journal.chain import last_event, utf8
 from placet.journal.costs import ModelCalls
-from placet.journal.database import Connection, DatabaseAway, address_file, address_of, database_of
+from placet.journal.database import (
+    Connection,
+    DatabaseAway,
+    Values,
+    address_file,
+    address_of,
+    database_of,
+)
 from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly, primary_code
 from placet.journal.file import damaged
 from placet.journal.schema import ACTIVITY, UPGRADED, must_be_released, schema_of
@@ -80,11 +88,15 @@ def rows_of(connection: Connection, sql: str) -> Iterator[Any]:
 def connect_file(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
     """Return a read-only connection to SQLite's file, for the caller's thread or for one at a time.
 
-    Raises UserError if there is no journal, and sqlite3.Error.
+    Raises UserError if there is no journal, OSError and sqlite3.Error.
     """
     path = path.absolute()
-    if not path.exists():
-        raise UserError(f"there is no journal yet: {path}", "start the daemon with `placet run`")
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no journal yet: {path}", "start the daemon with `placet run`"
+        ) from error
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=one_thread
     )
@@ -97,6 +109,72 @@ def connect_file(path: Path, *, one_thread: bool = True) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+@dataclass(slots=True)
+class Rows:
+    """The fetched rows of a query, with the methods of a cursor that readers use."""
+
+    left: Iterator[tuple[Any, ...]]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self.left
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, or None."""
+        return next(self.left, None)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the remaining rows."""
+        return list(self.left)
+
+
+class PatientFile:
+    """A daemon's connection to SQLite's file, which waits while the machine is at fault.
+
+    `wait` is called with the trouble before each new attempt; what it raises ends the waiting. With
+    `one_moment` all queries see the same state, or a later one after a wait. Without, each sees all
+    that is committed.
+    """
+
+    def __init__(self, path: Path, wait: Callable[[Exception], None], *, one_moment: bool) -> None:
+        self._path = path
+        self._wait = wait
+        self._one_moment = one_moment
+        self._connection: sqlite3.Connection | None = None
+
+    def execute(self, sql: str, values: Values = (), /) -> Rows:
+        """Run one query. Raises UserError without a journal, and errors that do not pass."""
+        while True:
+            try:
+                return Rows(iter(self._connected().execute(sql, values).fetchall()))
+            except (sqlite3.Error, OSError) as error:
+                self.close()
+                if not may_pass(error):
+                    raise
+                self._wait(error)
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect_file(self._path, one_thread=False)
+            if self._one_moment:
+                self._connection.execute("BEGIN")
+        return self._connection
+
+    def executemany(self, sql: str, values: Any, /) -> None:
+        """Refuse to write."""
+        raise NotImplementedError("a reader does not write")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the snapshot has begun."""
+        return self._connection is not None and self._connection.in_transaction
+
+    def close(self) -> None:
+        """Close it; the next query opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 @contextlib.contextmanager
@@ -115,12 +193,18 @@ def plain_errors(path: Path) -> Iterator[None]:
             raise damaged(path, error) from error
         if may_pass(error):
             # SQLite says "I/O error" if it cannot make a file next to the database
-            full = path.parent.is_dir() and free_bytes(path.parent) < _FULL_BYTES
+            full = _is_full(path.parent)
             raise UserError(
                 f"cannot read the journal {path}: {'its disk is full' if full else plainly(error)}",
                 "make room there" if full else "check its permissions and who has it open",
             ) from error
         raise
+
+
+def _is_full(folder: Path) -> bool:
+    with suppress(OSError):
+        return free_bytes(folder) < _FULL_BYTES
+    return False
 
 
 _NO_ROUTINE = "AND NOT (action_type = 'git.ran' AND metadata->>'stderr' IS NULL)"

@@ -21,7 +21,7 @@ from placet.disk.files import identity_of
 from placet.errors import BUGS, PlacetError, UserError, rfc3339
 from placet.journal import schema
 from placet.journal.chain import Chain, EncodedRow, encode_row, utf8
-from placet.journal.database import Connection, DatabaseAway, Store, address_of, database_of, upsert
+from placet.journal.database import Connection, Store, address_of, database_of, upsert
 from placet.journal.errors import (
     BUSY_MS,
     CACHE_KB,
@@ -40,7 +40,7 @@ from placet.journal.file import (
     set_aside,
 )
 from placet.journal.maintenance import backup
-from placet.journal.reader import Reader, connect_file, lease_of, open_reader, plain_errors
+from placet.journal.reader import PatientFile, Reader, lease_of, plain_errors
 from placet.journal.schema import UPGRADED, must_be_released, schema_of
 from placet.journal.upgrade import upgrade
 from placet.journal.writes import (
@@ -387,6 +387,8 @@ class JournalAccess(Protocol):
 
 
 _WAIT_S = 0.5
+_SAY_AGAIN_S = 60.0
+"""Seconds without a wait after which trouble with reading is told anew."""
 _GROUP_JOBS = 1_000  # bounds how long the first of a long queue waits for its answer
 
 
@@ -427,7 +429,8 @@ class Journal:
         """A write that begins every batch: where it fails, nothing of the batch is written."""
         self._closed = False
         self._failure: BaseException | None = None
-        self._asking: sqlite3.Connection | None = None
+        self._asking: PatientFile | None = None
+        self._waited_s = float("-inf")  # when a reader waited last
         if address := address_of(self._path):
             with plain_errors(self._path):
                 self._store: Store = database_of(address).store(address)
@@ -467,11 +470,14 @@ class Journal:
     def read(self) -> Iterator[Reader]:
         """Yield a reader of one snapshot. Leave it soon: it delays checkpoints.
 
-        While a database cannot be reached this waits, as `commit` does.
+        While the journal cannot be read this waits, as `commit` does.
         """
         if not (address := address_of(self._path)):
-            with open_reader(self._path) as reader:
-                yield reader
+            with (
+                plain_errors(self._path),
+                contextlib.closing(PatientFile(self._path, self._wait, one_moment=True)) as file,
+            ):
+                yield Reader(file)
             return
         with database_of(address).patient(address, self._wait) as connection:
             yield Reader(connection)
@@ -489,7 +495,7 @@ class Journal:
             return
         with plain_errors(self._path):
             if self._asking is None:
-                self._asking = connect_file(self._path, one_thread=False)
+                self._asking = PatientFile(self._path, self._wait, one_moment=False)
             yield Reader(self._asking)
 
     def stop_waiting(self) -> None:
@@ -517,9 +523,12 @@ class Journal:
 
     # what callers' threads do
 
-    def _wait(self, error: DatabaseAway) -> None:
+    def _wait(self, error: Exception) -> None:
         """Wait before the next attempt to read; raises JournalPaused once that is over."""
-        why = f"the journal {self._store.name} cannot be read: {error}"
+        why = f"the journal {self._store.name} cannot be read: {plainly(error)}"
+        before_s, self._waited_s = self._waited_s, self._boottime_s()
+        if self._waited_s - before_s > _SAY_AGAIN_S:
+            self._on_trouble(f"{why}; everything waits, and resumes when this is fixed")
         self._on_wait(why)
         if self._give_up.wait(_WAIT_S):
             raise JournalPaused(f"{why}; closed before it could be read")

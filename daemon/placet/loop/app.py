@@ -23,9 +23,9 @@ from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode, Watcher
 from placet.errors import PlacetError, UserError, counted
-from placet.host.clock import Clock
+from placet.host.clock import Clock, boottime_s
 from placet.host.config import Config
-from placet.host.lock import boot_id, boottime_s, this_process
+from placet.host.lock import boot_id, this_process
 from placet.host.plugins import WORKERS, plugin
 from placet.host.state import StateFolder, remember
 from placet.journal.database import address_of, database_of
@@ -84,7 +84,7 @@ def daemon(
     with ExitStack() as stack:
         folder = stack.enter_context(Vault(vault))
         notify = systemd_notifier(env, say)
-        state = lock_vault(folder, env, this_process(), clock, say, stack)
+        state, marker = lock_vault(folder, env, this_process(), clock, say, stack)
         settings = ConfigWatch.load(vault, env, state, clock, say)
         config = settings.held.config
         claim(vault, config, socket.gethostname(), say, take_over=take_over)
@@ -116,11 +116,11 @@ def daemon(
 
         until.rings(end)
         with _ended(loop, state):
-            yield Daemon(vault, journal, watcher, loop, say, notify, until)
+            yield Daemon(vault, journal, watcher, loop, say, notify, until, marker)
 
 
 def _must_be_a_vault(vault: Path) -> None:
-    if not (vault / CONFIG_PATH).is_file():
+    if not os.path.isfile(vault / CONFIG_PATH):
         raise UserError(
             f"{vault} has no {CONFIG_PATH}, so it is not a placet vault, or it is not mounted.",
             f"Mount it. Or make it a vault: placet init {vault}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from placet.activity import Action, Activity, Actor, Entity
@@ -50,26 +50,34 @@ class BranchWatch:
     reports: dict[Path, Stamp] = field(default_factory=dict)
     _known: dict[Path, Memory] = field(default_factory=dict)
     _problems: dict[Path, str] = field(default_factory=dict)
+    _absent: set[Path] = field(default_factory=set)  # folders that are no repository yet
     _looked: queue.SimpleQueue[tuple[BranchNews, ...]] = field(default_factory=queue.SimpleQueue)
     _looked_at: float = float("-inf")
     _glanced_at: float = float("-inf")
 
     def take(self) -> list[BranchNews]:
-        """Return what was found since the last time, and say what could not be seen."""
-        found: list[BranchNews] = []
+        """Return what was found since the last time, and say what could not be seen.
+
+        A problem that stays the same is said once, and its git processes are left out.
+        """
+        looked: list[BranchNews] = []
         while not self._looked.empty():
-            found += self._looked.get()
+            looked += self._looked.get()
             self.thread, self.asks = None, False
-        for one in found:
-            if one.problem and one.problem != self._problems.get(one.path):
+        found: list[BranchNews] = []
+        for one in looked:
+            is_known = one.problem == self._problems.get(one.path, "")
+            if one.problem and not is_known:
                 self.say(f"what became of branches cannot be seen: {one.problem}")
             self._known[one.path], self._problems[one.path] = one.memory, one.problem
+            found.append(replace(one, calls=()) if one.problem and is_known else one)
         return found
 
     def look(self, branches: Callable[[], Mapping[Path, Sequence[Branch]]]) -> None:
         """Begin a look at `branches`, by repository, if it is time for one.
 
-        Else a glance at whether there is reason for one.
+        Else a glance at whether there is reason for one. Only the thread asks the file system: a
+        repository's disk may not answer.
         """
         now = self.clock.monotonic()
         if self.thread is not None or now - self._glanced_at < GLANCE_EVERY_S:
@@ -84,7 +92,10 @@ class BranchWatch:
 
         def look() -> None:
             found: list[BranchNews] = []
+            absent = {path for path, opens in asked.items() if not (opens or is_repository(path))}
             for path, opens in asked.items():
+                if path in absent:
+                    continue
                 if (is_full and opens) or may_have_moved(opens, known[path]):
                     self.asks = True
                     try:
@@ -97,12 +108,14 @@ class BranchWatch:
                                 problem=describe_bug(error),
                             )
                         )
+            self._absent = absent
             self._looked.put(tuple(found))
             if self.asks:
                 self.ring()
 
         self.asks = any(
-            (is_full and opens) or known[path].ends is None for path, opens in asked.items()
+            (is_full and opens) or (known[path].ends is None and path not in self._absent)
+            for path, opens in asked.items()
         )
         thread = threading.Thread(target=look, name="branches", daemon=True)
         try:
@@ -115,7 +128,10 @@ class BranchWatch:
 
 
 def open_branches(book: Cases) -> dict[Path, list[Branch]]:
-    """Return the watched branches by repository. A merge may be undone where no branch is open."""
+    """Return the watched branches by repository. A merge may be undone where no branch is open.
+
+    Some of the folders may not be repositories.
+    """
     ports = book.ports
     found: dict[Path, list[Branch]] = {}
     for branches in book.cases.watched.values():
@@ -124,8 +140,7 @@ def open_branches(book: Cases) -> dict[Path, list[Branch]]:
                 place = portal_path(ports.vault, ports.config, branch.portal)
                 found.setdefault(place, []).append(branch)
     for place in repositories(ports.vault, ports.config):
-        if place not in found and is_repository(place):
-            found[place] = []
+        found.setdefault(place, [])
     return found
 
 

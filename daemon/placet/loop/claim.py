@@ -19,7 +19,7 @@ from placet.disk.errors import (
     Unreadable,
     VaultTrouble,
 )
-from placet.disk.files import put
+from placet.disk.files import is_missing, put
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.host.clock import Clock
@@ -39,8 +39,8 @@ def lock_vault(
     clock: Clock,
     say: Callable[[str], None],
     stack: ExitStack,
-) -> StateFolder:
-    """Lock the vault for this process and return its state folder.
+) -> tuple[StateFolder, MarkerLock]:
+    """Lock the vault for this process; return its state folder, and the lock on its marker.
 
     Both the vault and the state folder are locked: several paths, users and state folders can lead
     to one vault. Raises UserError if another daemon holds a lock.
@@ -60,10 +60,10 @@ def lock_vault(
     state = vault_state(vault, env)
     state.ensure()
     stack.enter_context(VaultLock(state.lock, owner, clock.now()))
-    stack.enter_context(MarkerLock(marker, say))
+    lock = stack.enter_context(MarkerLock(marker, say))
     with suppress(OSError):
         state.sweep()
-    return state
+    return state, lock
 
 
 def claim(
@@ -155,7 +155,7 @@ def must_be_there(
         if wanted:
             _create_tables(wanted, on_wait, ending)
         return
-    if not found and not state.journal.exists():
+    if not found and is_missing(state.journal):
         _create_tables(wanted, on_wait, ending)
         put(address_file(state.journal), f"{wanted}\n".encode())
         return

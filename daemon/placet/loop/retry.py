@@ -28,8 +28,8 @@ _SOON_S = 60.0
 class Waits:
     """The current waits.
 
-    `postponed` has by trace_id until when (monotonic, in seconds) and why. `hold` stops all work. A
-    wait that an earlier daemon recorded lasts at most `longest_rest_s`. `say` writes to the
+    `postponed` has by trace_id until when (in seconds of `boottime`) and why. `hold` stops all
+    work. A wait that an earlier daemon recorded lasts at most `longest_rest_s`. `say` writes to the
     daemon's log. `tell` is called with a hold, once for all cases that wait for it.
     """
 
@@ -50,7 +50,7 @@ class Waits:
 
         A server's Retry-After holds over a restart. Anything else is retried at once.
         """
-        now = self.clock.monotonic()
+        now = self.clock.boottime()
         row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
         if row is not None and row.action_type == Action.MODEL_WAITING:
             self.hold = Hold(Why(row.details["why"]), row.details["reason"], now)
@@ -70,7 +70,7 @@ class Waits:
     def postpone(self, case: Case, why: Postponed) -> None:
         """Let a case's work wait, or all work."""
         why = self._with_backoff(case, why)
-        until = self.clock.monotonic() + why.after_s
+        until = self.clock.boottime() + why.after_s
         facts = {
             "why": why.why.value,
             "reason": why.reason,
@@ -103,7 +103,7 @@ class Waits:
         """
         if why.why is not Why.MACHINE:
             return why
-        now = self.clock.monotonic()
+        now = self.clock.boottime()
         until, last_s = self._tried.get(case.trace_id, (float("-inf"), 0.0))
         after_s = why.after_s
         if now - until < _SOON_S:
@@ -141,11 +141,11 @@ class Waits:
     def try_now(self) -> None:
         """Let the next case retry at once: the problem may be fixed."""
         if self.hold is not None:
-            self.hold = replace(self.hold, until_s=self.clock.monotonic())
+            self.hold = replace(self.hold, until_s=self.clock.boottime())
 
     def try_again(self, why: Why) -> None:
         """Let all work that waits for this retry at once."""
-        now = self.clock.monotonic()
+        now = self.clock.boottime()
         self.postponed = {
             trace: (now, one) if one.why is why else (until, one)
             for trace, (until, one) in self.postponed.items()
@@ -157,7 +157,7 @@ class Waits:
         A hold stops all but plans of literal steps, and the one case that probes the model when it
         is time.
         """
-        now = self.clock.monotonic()
+        now = self.clock.boottime()
         due = [case for case in due if self.postponed.get(case.trace_id, (now, None))[0] <= now]
         if self.hold is None:
             return due
@@ -196,7 +196,7 @@ class Waits:
         if (
             self.hold is None
             or self.hold.probe is not None
-            or self.clock.monotonic() >= self.hold.until_s
+            or self.clock.boottime() >= self.hold.until_s
         ):
             return None
         return self.hold
@@ -214,7 +214,7 @@ class Waits:
         Work that was due when the tick began (`began_s`) and did not start waits for something
         else.
         """
-        now = self.clock.monotonic()
+        now = self.clock.boottime()
         left = [until - now for until, _ in self.postponed.values() if until > began_s]
         held = self.holding()
         return left if held is None else [*left, held.until_s - now]

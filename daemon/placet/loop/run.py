@@ -11,8 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from placet.disk.files import is_missing
 from placet.disk.watch import Watcher
 from placet.errors import UserError
+from placet.host.lock import MarkerLock, VaultTaken
 from placet.journal.database import address_of
 from placet.journal.writer import Journal
 from placet.journal.writes import JournalPaused
@@ -42,6 +44,7 @@ class Daemon:
     say: Callable[[str], None]
     notify: Callable[[str], None]
     ending: Ending
+    marker: MarkerLock
 
     def run(self) -> None:
         """Work until `ending` is set."""
@@ -57,18 +60,19 @@ class Daemon:
     def _tick(self) -> Tick:
         """Tick.
 
-        Raises ClaimedElsewhere, after it stopped all work, once another machine has the vault.
+        Raises UserError, after it stopped all work, once another daemon has the vault.
         """
         try:
+            self.marker.renew()
             return self.loop.tick()
-        except ClaimedElsewhere:
+        except (ClaimedElsewhere, VaultTaken):
             self._end()
             raise
 
     def _expect_journal(self) -> None:
         """Stop all work and raise UserError if the journal was deleted."""
         path = self.journal.path
-        if address_of(path) or path.exists():
+        if address_of(path) or not is_missing(path):
             return
         self.journal.stop_waiting()
         with suppress(JournalPaused, UserError):

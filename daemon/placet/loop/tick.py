@@ -146,7 +146,7 @@ class Loop:
         book, clock = self.book, self.ports.clock
         self.dispatch.collect_results()
         book.perform()  # first, so that the look shows the effect
-        began_s = clock.monotonic()
+        began_s, tick_began_s = clock.monotonic(), clock.boottime()
         scan = book.vault.scan(QUEUES)
         self.scan_cost_s = clock.monotonic() - began_s
         self._say_if_away(scan.present)
@@ -170,7 +170,7 @@ class Loop:
             book.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
         again = (self.intake.again_in_s(), config_in_s, view.again_in_s)
-        return self._next(min((s for s in again if s is not None), default=None), began_s)
+        return self._next(min((s for s in again if s is not None), default=None), tick_began_s)
 
     def _say_if_away(self, present: bool) -> None:
         if self.away == (not present):
@@ -247,6 +247,7 @@ class Loop:
         self.intake.quiet_s = now.vault.quiet_s
         if (now.model, now.limits) != (before.model, before.limits):
             self.book.waits.try_now()
+            self.book.waits.try_again(Why.ROOM)
         if now.vault != before.vault:
             self.book.dirty |= self.book.waits.forget(Why.HISTORY)
         return again_in_s

@@ -12,12 +12,13 @@ from placet.activity import Action
 from placet.agent.commits import executes
 from placet.agent.mission import bug_result
 from placet.agent.planner import Assignment
+from placet.agent.prompts import digests_of, notes_of_agent
 from placet.agent.record import Postponed, Record
 from placet.agent.report import ReportData, asked_section, outcome_of
-from placet.agent.tool_calls import AsksPerson
+from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission, mission_of
 from placet.agent.workplace import Ports
-from placet.case.approval import may_begin
+from placet.case.approval import changed_instructions, may_begin
 from placet.case.case import Case, NoteSeen
 from placet.case.estimate import median
 from placet.case.events import (
@@ -38,6 +39,7 @@ from placet.case.sorting import CaseNotes, as_it_counts
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.chat.result import MissionResult
+from placet.disk.confine import Root
 from placet.disk.errors import Gone, Unreadable
 from placet.errors import BUGS, Interrupted, describe_bug, rfc3339
 from placet.journal.writes import (
@@ -291,7 +293,7 @@ class Dispatch:
         if sandbox < case.approval.level and executes(plan) and not case.stop:
             self._ask_again(case)
             return
-        if self._has_another_model(case):
+        if self._has_another_model(case) or self._has_other_instructions(case):
             return
         token = worker.token if worker is not None else 0
         if not token:
@@ -320,6 +322,22 @@ class Dispatch:
             return False
         why = f"This plan was written for the model {known[0]}. The settings now name {now}."
         self._put_back(case, EventKind.MODEL_CHANGED, why, now)
+        return True
+
+    def _has_other_instructions(self, case: Case) -> bool:
+        """Put a plan back if its agent would read other notes now. Return whether it waits."""
+        if case.state is not State.APPROVED or case.stop or self._needs_no_model(case):
+            return False
+        try:
+            with Root(self.book.ports.vault, writable=False) as vault:
+                now = digests_of(notes_of_agent(vault, case.request.agent, []))
+        except OSError as error:
+            why = f"the agent's instructions cannot be read: {error.strerror}"
+            self.book.waits.postpone(case, Postponed(why, MACHINE_RETRY_S, Why.MACHINE))
+            return True
+        if not (why := changed_instructions(case, now)):
+            return False
+        self._put_back(case, EventKind.MODEL_CHANGED, why, instructions=now)
         return True
 
     def _is_still_approved(self, case: Case) -> bool:
@@ -396,9 +414,16 @@ class Dispatch:
             return None
         return as_it_counts(case, note) if note.trace_id in ("", case.trace_id) else None
 
-    def _put_back(self, case: Case, kind: VoidKind, why: str, model: str = "") -> None:
+    def _put_back(
+        self,
+        case: Case,
+        kind: VoidKind,
+        why: str,
+        model: str = "",
+        instructions: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         if (note := self._stamped_plan(case)) is not None:
-            self.book.apply(case, ApprovalVoid(kind, note, why, model))
+            self.book.apply(case, ApprovalVoid(kind, note, why, model, instructions))
 
     def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""

@@ -23,7 +23,7 @@ Items:
 """
 
 # Importing pathlib would make the start a third slower.
-# ruff: noqa: PTH112, PTH116, PTH123, PTH208
+# ruff: noqa: PTH116, PTH123, PTH208
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def program(name: str, box: Box, view: VisiblePaths) -> str:
     if "/" not in name:
         for entry in view.path:
             candidate = f"{entry}/{name}"
-            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113  half the cost of Path
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
                 return _visible(candidate, name, box, view)
         raise ToolError("command_not_found", f"no such program on the path: {name}")
     candidate = os.path.normpath(box.worktree / name)
@@ -146,7 +146,7 @@ def _usable(entry: Path, worktree: Path, home: Path) -> bool:
 
 def _open_folder(path: Path) -> bool:
     """Return whether this is a folder that the daemon may read; PATH may come from root."""
-    return os.path.isdir(path) and os.access(path, os.X_OK)  # noqa: PTH112  Path.is_dir raises below an unreadable folder
+    return os.path.isdir(path) and os.access(path, os.X_OK)
 
 
 def _tool_chain(entry: Path, home: Path) -> Iterator[Path]:

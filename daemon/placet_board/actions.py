@@ -6,7 +6,7 @@ done, and NotAsRead if the note has changed since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from placet.agent.prompts import agents
@@ -28,6 +28,7 @@ from placet.cli.decide import (
 from placet.cli.site import Site
 from placet.cli.submit import Submitted, submit
 from placet.cli.view import asking_text, asks_for_more, text_of
+from placet.codec import sha256
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
@@ -184,15 +185,26 @@ def _undo(site: Site, ident: str, fields: Fields) -> None:
     case = site.case(ident)
     if branches.became_now(site, case) != "merged":
         raise UserError("This is not merged.", "Open it as it is now.")
-    if branches.tip_of(site, ident) != fields.get("digest"):
+    if branches.tip_of(site, ident) != fields.get("digest", ""):
         raise UserError("The branch has other commits than you saw.", "Open it as it is now.")
+    others = branches.also_undone(site, ident)
+    if others and fields.get("others") != digest_of_names(others):
+        raise UserError(
+            f"The undo also changes files that are not the mission's: {branches.named(others)}.",
+            "Read which ones on the page of the request, then press the button there.",
+        )
     branches.undo(site, ident, lambda _: True)
+
+
+def digest_of_names(paths: Sequence[str]) -> str:
+    """Return a value by which a form says which files you saw."""
+    return sha256("\0".join(paths).encode("utf-8", "surrogateescape"))
 
 
 def _drop(site: Site, ident: str, fields: Fields) -> None:
     reason = _field_text(fields, "reason")
     must_say_something("reason", [reason], "Say why", "no longer needed")
-    drop(site, ident, reason)
+    drop(site, ident, reason, seen=fields.get("digest", ""))
 
 
 _ACTS: Mapping[str, tuple[Act, str]] = {

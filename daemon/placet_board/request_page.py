@@ -22,7 +22,7 @@ from placet.case.question_note import question_in
 from placet.case.story import Story, Verbosity
 from placet.chat.guards import iteration_cap
 from placet.chat.messages import Purpose
-from placet.cli.branches import became_now, diff, tip_of
+from placet.cli.branches import also_undone, became_now, diff, tip_of
 from placet.cli.decide import proposal
 from placet.cli.site import Site, find
 from placet.cli.status import show
@@ -39,6 +39,7 @@ from placet.plan.comments import open_comments
 from placet.plan.left_out import ticks
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, agent_steps
+from placet_board.actions import digest_of_names
 from placet_board.markdown import Patch, html_of, patch_of, seen
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -353,6 +354,7 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         "patch": None,
         "no_patch": None,
         "tip": "",
+        "others": [],
         "can": acts(case, found),
         "order": _ORDERS.get(state, _ORDER),
     }
@@ -363,6 +365,9 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
     if found["state"] == State.COMPLETED and found["commit"]:
         page["tip"] = _tip(site, found["request_id"])  # read before its changes, which may be newer
         page["patch"], page["no_patch"] = _patch(site, found["request_id"])
+        with suppress(PlacetError):  # `_patch` says why
+            page["others"] = also_undone(site, ident) if page["can"]["undo"] else []
+            page["others_seen"] = digest_of_names(page["others"])
     return page
 
 

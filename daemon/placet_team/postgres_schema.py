@@ -10,7 +10,7 @@ import psycopg
 
 from placet.errors import UserError
 from placet.journal.database import DatabaseAway
-from placet.journal.schema import FIRST, SCHEMA, latest, must_be_released
+from placet.journal.schema import FIRST, SCHEMA, latest
 from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, error_line, shown
 from placet_team.postgres_reader import READER
 from placet_team.team_tables import TABLES, WORKER
@@ -136,7 +136,13 @@ def _migrated(connection: PostgresConnection) -> tuple[str, ...]:
     for sql in _BASE:
         connection.execute(sql)
     number = number_of(connection)
-    must_be_released(number, "in that database")
+    if 0 < number < FIRST:
+        raise UserError(
+            f"The journal in that database is from before the first release (schema {number}). "
+            "This placet cannot use it.",
+            "Keep it and begin a new one in an empty database: "
+            "placet config set team.database ADDRESS",
+        )
     if number < latest():
         for sql in statements(number + 1):
             connection.execute(sql)

@@ -7,6 +7,7 @@ from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import click
 
@@ -17,7 +18,7 @@ from placet.errors import UserError, age, counted
 from placet.git.repository import is_repository
 from placet.git.run import place_of, run_git
 from placet.host.clock import Clock, boottime_s
-from placet.host.config import change, with_setting
+from placet.host.config import Key, change
 from placet.host.lock import boot_id
 from placet.host.state import expand_home
 from placet.journal.database import VAULT, address_of, is_begun
@@ -85,12 +86,10 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
     if worker:
         say(f"{worker} takes the work of {labels}. A running worker uses this from its next start.")
         click.echo(let_in(address, checked_name(worker), checked_labels(labels)))
-    settings = {"database": address} if given else {}
+    settings: dict[Key, Any] = {("team", "database"): address} if given else {}
     if remote:
-        settings["work_remote"] = str(_made_remote(remote))
-    for name, value in settings.items():
-        key = ("team", name)
-        change(site.vault, site.env, with_setting(site.vault, key, value), [key])
+        settings["team", "work_remote"] = str(_made_remote(remote))
+    change(site.vault, site.env, settings)
     if not given:
         return
     click.echo(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -64,6 +64,52 @@ def test_box_begins_with_what_plan_may_do(tmp_path: Path) -> None:
         f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, "
         "made from branch `main`, commit `"
     )
+
+
+def mdformat(text: str) -> str:
+    """Format the box as mdformat does (1.0.0; with mdformat_obsidian it writes capitals)."""
+    head = re.sub(r"\[!(\w+)\|placet\]", lambda m: m[0].upper(), text)
+    return head.replace(f"\n{END}\n", f"\n>   {END}\n").replace(f"{BEGIN}\n", f"\n{BEGIN}\n\n")
+
+
+def plain_mdformat(text: str) -> str:
+    escaped = re.sub(r"\[!(\w+)\|placet\]", r"\\[!\1|placet\\]", text)
+    return escaped.replace(f"\n{END}\n", f"\n> {END}\n").replace(f"{BEGIN}\n", f"{BEGIN}\n\n")
+
+
+def wrapping(text: str) -> str:
+    """Break the lines of the box, as prettier does with `proseWrap: always`."""
+    above, below = text.split(f"{END}\n", 1)
+    return re.sub(r"(?m)^(> \S.{50,60}\S) (?=\S)", r"\1\n> ", above) + f"{END}\n{below}"
+
+
+@pytest.mark.parametrize("formatter", [mdformat, plain_mdformat, wrapping])
+def test_reformatted_box_is_rewritten(tmp_path: Path, formatter: Callable[[str], str]) -> None:
+    vault = planned(tmp_path)
+    before = vault.plan().read_text()
+    for _ in range(3):
+        formatted = formatter(vault.plan().read_text())
+        assert formatted != before
+        vault.plan().write_text(formatted)
+        vault.here()
+        after = vault.plan().read_text()
+        assert (after.count(BEGIN), after.count(END), len(after)) == (1, 1, len(before))
+        assert "plan.edited" not in vault.actions()
+    edit(vault.plan(), 'decision: ""', "decision: approve")
+    vault.plan().write_text(formatter(vault.plan().read_text()))
+    vault.here()
+    assert "execution.completed" in vault.actions()
+
+
+def test_words_in_reformatted_box_are_kept(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    vault.plan().write_text(mdformat(vault.plan().read_text()))
+    edit(vault.plan(), "> **Where**", "> Leave the tests alone.\n> **Where**")
+    vault.here()
+    text = vault.plan().read_text()
+    assert text.count(BEGIN) == text.count("Leave the tests alone.") == 1
+    assert text.index(END) < text.index("Leave the tests alone.")
+    assert text.count("**Where**") == 1
 
 
 def test_box_follows_edits_and_leaves_rest_unchanged(tmp_path: Path) -> None:

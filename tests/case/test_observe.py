@@ -112,7 +112,10 @@ def test_running_plan_moved_to_requests_is_archived(
     running = replace(CASE, state=State.RUNNING, stop="moved", plan=plan)
     decision = ended(running, kind)
     used_up = {} if status == "completed" else {"approved_by": None, "approved_at": None}
-    assert Stamp(where, {"status": status, **used_up}) in decision.commands
+    assert (
+        Stamp(where, {"status": status, **used_up}, seen={"status": "approved"})
+        in decision.commands
+    )
     assert Move(where, home) in decision.commands
     assert decision.case.plan.path == home
 
@@ -360,7 +363,9 @@ def test_stop_after_last_step_archives_completed_plan() -> None:
     kind: Literal[EventKind.MISSION_COMPLETED] = EventKind.MISSION_COMPLETED
     decision = decide(case, MissionEnded(1, kind, b"# Report\n", "r.md", {}), NOW)
     assert decision is not None
-    assert Stamp(plan.path, {"status": "completed"}) in decision.commands
+    assert (
+        Stamp(plan.path, {"status": "completed"}, seen={"status": "approved"}) in decision.commands
+    )
     assert decision.case.plan.path == "Inbox/Archive/say-hello_plan.md"
     assert any(b"You stopped this mission after its last step" in one for one in decision.texts)
 

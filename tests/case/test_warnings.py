@@ -8,15 +8,16 @@ from decimal import Decimal
 
 import pytest
 
+from placet.case.approval import Approved, approval
 from placet.case.callout import PlanHead, box_of, compose, with_box
-from placet.case.case import Case, KnownPlan
+from placet.case.case import Case, KnownPlan, NoteSeen
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
 from placet.case.sorting import CaseNotes, not_asking
-from placet.case.warnings import warnings_for
+from placet.case.warnings import missing_keys, warnings_for
 from placet.chat.budget import Complexity
 from placet.note.box import without_box
-from placet.note.frontmatter import Frontmatter, plan_digest, read_note, split_note
+from placet.note.frontmatter import Frontmatter, plan_digest, read_note, split_note, stamp
 from placet.plan.parse import parse_plan
 from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import scope_from
@@ -161,3 +162,51 @@ def test_own_old_status_is_not_blamed_on_you() -> None:
     request = inspect_note(CASE.request_path, raw, "ann")
     said = warnings_for(CASE, CaseNotes(request))[request.path]
     assert "placet may have written it before the journal was restored." in said
+
+
+IN_PORTAL = replace(
+    CASE,
+    plan=KnownPlan(
+        keys=(("portal", "code"),), revision=1, path=CASE.plan.path, base_commit=HEAD.base_commit
+    ),
+)
+LINES = {
+    "trace_id": HEAD.trace_id,
+    "request_id": "r",
+    "revision": "1",
+    "portal": "code",
+    "base_commit": HEAD.base_commit,
+}
+
+
+def in_portal(**changes: str | None) -> NoteSeen:
+    """A plan for a portal below its current box, with other properties."""
+    head = replace(HEAD, portal="code")
+    text = compose(head, render_plan(PLAN_OF_ONE), remarks=[], kind=Frontmatter.YAML)
+    raw = stamp(text, changes)
+    return inspect_note(CASE.plan.path, with_box(raw, box_of(IN_PORTAL)), "ann")
+
+
+def approved(note: NoteSeen) -> Approved | str:
+    return approval(IN_PORTAL, note, {"write_file"})
+
+
+@pytest.mark.parametrize(
+    "lost", [*([key] for key in LINES), ["portal", "base_commit"], list(LINES)]
+)
+def test_plan_without_a_key_is_not_approved(lost: list[str]) -> None:
+    note = in_portal(**dict.fromkeys(lost))
+    why = missing_keys(IN_PORTAL, note)
+    assert all(f"`{key}: {value}`" in why for key, value in LINES.items())
+    assert approved(note) == why
+    restored = {key: LINES[key] for key in lost}
+    assert isinstance(approved(in_portal(**restored)), Approved), "as the sentence says"
+
+
+def test_plan_with_another_portal_is_not_approved() -> None:
+    assert isinstance(approved(in_portal()), Approved)
+    why = approved(in_portal(portal="other"))
+    assert isinstance(why, str)
+    assert "Restore `portal: code`" in why
+    planned_again = in_portal(portal="other", base_commit="1" * 40)
+    assert isinstance(approved(planned_again), Approved), "you chose its base yourself"

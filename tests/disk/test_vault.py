@@ -566,6 +566,32 @@ def test_sweep_removes_leftovers_but_keeps_live_files(root, vault):
     assert vault.sweep_temporaries() == 0
 
 
+@pytest.mark.parametrize("saved", [b"what the PERSON saved", None])
+def test_sweep_keeps_save_of_killed_exchange(root, vault, saved):
+    """Somebody saves right before the exchange, and placet is killed before it puts that back."""
+    note = root / "Inbox/Plans/x.md"
+    note.write_bytes(b"before")
+    if (pid := os.fork()) == 0:
+        real = r._renameat2
+
+        def exchange(*args):
+            if saved is not None:
+                note.write_bytes(saved)
+            real(*args)
+            vault.sweep_temporaries()  # another process does so while this one lives
+            os._exit(9)
+
+        r._renameat2 = exchange
+        vault.replace("Inbox/Plans/x.md", sha(b"before"), b"after")
+    os.waitpid(pid, 0)
+    assert note.read_bytes() == b"after"
+    assert len(temporaries(root / "Inbox/Plans")) == 1
+    assert vault.sweep_temporaries() == (saved is None)
+    assert temporaries(root / "Inbox/Plans") == []
+    copies = [one.read_bytes() for one in root.glob("Inbox/Plans/*conflicted copy*.md")]
+    assert copies == ([] if saved is None else [saved])
+
+
 # Attacks: a folder or file that is swapped for a link while we work
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +21,8 @@ from gitkit import git, settle_home
 from looping import Fake, greeter, looping
 from placet.chat.messages import Ask, Reply
 from placet.cli.site import Site
+from placet.git.repository import open_repo
+from placet.git.vault_history import keep_notes
 from vaultkit import PLAN, Saved, TestVault, make_vault, meddling, until
 
 MB = 1_000_000
@@ -395,6 +399,25 @@ def test_unchanged_vault_gets_no_commit(kept: TestVault) -> None:
     assert git(kept.root, "rev-parse", "HEAD") == before
 
 
+def test_error_leaves_no_index_lock(tmp_path: Path) -> None:
+    kept = make_vault(tmp_path)
+    carried_out(kept)
+    lock, real = kept.root / ".git/index.lock", Path.read_bytes
+
+    def full_disk(self: Path) -> bytes:
+        if self.name == "vault.index" and lock.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self)
+
+    (kept.root / "Home.md").write_text("changed\n")
+    repo, index = open_repo(kept.root), kept.site.state.folder / "vault.index"
+    with patch.object(Path, "read_bytes", full_disk), pytest.raises(OSError, match="No space"):
+        keep_notes(repo, index, datetime.now(UTC))
+    assert not lock.exists()
+    keep_notes(repo, index, datetime.now(UTC))
+    assert git(kept.root, "status", "--porcelain") == ""
+
+
 def test_foreign_index_lock_delays_only_index_update(
     kept: TestVault,
 ) -> None:
@@ -553,8 +576,8 @@ def test_full_disk_is_reported_and_changes_nothing(tmp_path: Path) -> None:
         assert "Free some space, then try again." in done.stderr
         done = vault.click("config", "set", "vault.history", "false", check=False)
         assert (
-            f"{vault.root / 'System/placet.toml'}: No space left on device\n  Free some space"
-            in done.stderr
+            f"{vault.root / 'System/placet.toml'} cannot be written: No space left on device.\n"
+            "  Free some space" in done.stderr
         )
         assert (vault.root / "System/placet.toml").read_bytes() == config
         assert not (vault.root / "hello.txt").exists()

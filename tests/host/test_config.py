@@ -20,6 +20,7 @@ from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
 from placet.case.request import RequestProblems, read_request
 from placet.errors import UserError
+from placet.host import config as module
 from placet.host.config import (
     LimitsTable,
     ModelTable,
@@ -29,10 +30,62 @@ from placet.host.config import (
     in_force,
     load,
     parse,
+    write_settings,
 )
 from placet.host.state import vault_state
 from placet.note.frontmatter import read_note
 from vaultkit import DONE, PLAN, TestVault, make_vault, running, until
+
+
+def test_settings_changed_at_once_are_both_kept(vault: TestVault) -> None:
+    vault.once()  # accepts what is there
+    repos = [make_repo(vault.root.parent / f"repo{n}") for n in range(4)]
+    adding = [
+        subprocess.Popen(
+            [sys.executable, "-m", "placet", "portal", "add", f"p{n}", str(repo)],
+            cwd=vault.root,
+            env=vault.env,
+        )
+        for n, repo in enumerate(repos)
+    ]
+    assert [one.wait(60) for one in adding] == [0] * 4
+    held = vault.site.in_force()
+    assert set(held.config.portals) == {f"p{n}" for n in range(4)}
+    assert held.refused == (), "each was accepted, too"
+
+
+def test_setting_is_written_below_a_save(vault: TestVault) -> None:
+    path, real = vault.root / "System/placet.toml", module._with_settings
+    saves = iter(["# mine\n"])
+
+    def saved_meanwhile(*args):
+        text = real(*args)
+        with path.open("a") as file:
+            file.write(next(saves, ""))
+        return text
+
+    with patch.object(module, "_with_settings", saved_meanwhile):
+        write_settings(vault.root, {("daemon", "paused"): True})
+    assert "# mine\n" in path.read_text()
+    assert load(vault.root).daemon.paused
+
+
+def test_file_that_keeps_changing_is_left_alone(vault: TestVault) -> None:
+    path, real = vault.root / "System/placet.toml", module._with_settings
+
+    def saved_meanwhile(*args):
+        text = real(*args)
+        with path.open("a") as file:
+            file.write("# mine\n")
+        return text
+
+    with (
+        patch.object(module, "_with_settings", saved_meanwhile),
+        pytest.raises(UserError, match="keeps changing"),
+    ):
+        write_settings(vault.root, {("daemon", "paused"): True})
+    assert not load(vault.root).daemon.paused
+
 
 NUMBERS = [
     ("daemon", "scan_interval_s"),

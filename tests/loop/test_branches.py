@@ -985,6 +985,49 @@ def test_undo_names_author_of_commit_without_trailer(
     assert f"\"Merge branch '{branch}'\" of Ann Person" in said.stdout + said.stderr
 
 
+def squash_with_own_work(repo: Path, branch: str) -> None:
+    """Merge a mission's branch and a file of the person's in one commit that names the mission."""
+    message = git(repo, "log", "-1", "--format=%B", branch)
+    git(repo, "merge", "-q", "--squash", branch)
+    write(repo, {"mine.txt": "a day of my own work\n"})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", message)
+
+
+def test_undo_asks_about_other_files_of_commit(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    squash_with_own_work(repo, branch)
+    for answer in ("", "n\n"):  # a pipe without an answer, and a no
+        said = vault.click("undo", "say-hello", stdin=answer, check=False)
+        assert said.returncode == 1
+        assert "files that are not the mission's, too: mine.txt." in said.stderr
+        assert (repo / "mine.txt").exists()
+    vault.click("undo", "say-hello", stdin="y\n")
+    assert not (repo / "mine.txt").exists()
+
+
+def test_drop_refuses_other_commits_than_seen(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    with pytest.raises(UserError, match="other commits than you read"):
+        drop(vault.site, "say-hello", "no", seen=git(repo, "rev-parse", f"{branch}^"))
+    assert git(repo, "branch", "--list", branch)
+    drop(vault.site, "say-hello", "no", seen=git(repo, "rev-parse", branch))
+    assert not git(repo, "branch", "--list", branch)
+
+
+def test_undo_drops_only_the_branch_it_asked_about(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+
+    def commits_meanwhile(_question: str) -> bool:
+        new = git(repo, "commit-tree", "-p", branch, "-m", "mine", f"{branch}^{{tree}}")
+        git(repo, "update-ref", f"refs/heads/{branch}", new)
+        return True
+
+    with pytest.raises(UserError, match="other commits than you read"):
+        undo(vault.site, "say-hello", commits_meanwhile)
+    assert git(repo, "branch", "--list", branch)
+
+
 @pytest.mark.parametrize(
     "by", ["undo", "undo of a rebase", "revert", "revert of a merge by hand", "while no daemon ran"]
 )
@@ -1349,7 +1392,7 @@ def test_foreign_git_lock_leaves_checkout_unchanged(
         )
         (repo / ".git" / lock).unlink()
         assert refused.returncode == 1
-        assert "The checkout is unchanged" in refused.stderr
+        assert "and your files are as you saved them" in refused.stderr
         assert {**fingerprint(repo), **LEFT} == before
         assert (git(repo, "status", "--porcelain"), states(repo)) == ("", [])
         vault.click("merge", "say-hello", check=command == "merge")
@@ -1361,10 +1404,13 @@ def test_failed_merge_is_rolled_back(
 ) -> None:
     vault, repo, _ = done
     before = {**fingerprint(repo), **LEFT}
-    fail = f'printf on > {repo}/one.txt; echo "disk full" >&2; exit 128'
+    fail = f'echo one > {repo}/one.txt; echo "disk full" >&2; exit 128'
     instead_of_git(repo.parent, monkeypatch, f'case "$*" in *--ff-only*) {fail};; esac')
     refused = vault.click("merge", "say-hello", check=False)
-    assert "git does not merge: disk full\n  The checkout is unchanged." in refused.stderr
+    assert (
+        "git does not merge: disk full\n  Nothing was merged, and your files are as"
+        in refused.stderr
+    )
     assert {**fingerprint(repo), **LEFT} == before
     instead_of_git(
         repo.parent,
@@ -1373,10 +1419,7 @@ def test_failed_merge_is_rolled_back(
     )
     refused = vault.click("merge", "say-hello", check=False)
     assert "git stopped in the middle" in refused.stderr
-    assert (
-        f"Once {repo}/.git/index.lock is gone, undo it: git -C {repo} reset --hard"
-        in refused.stderr
-    )
+    assert f"If no git runs there, first: rm {repo}/.git/index.lock" in refused.stderr
 
 
 def test_merge_keeps_file_created_at_last_moment(

@@ -11,6 +11,7 @@ from tests.property.test_approval_binds import ACTIVE, NOW, PLANS, REVIEW, TEXT,
 
 from placet.case.commands import Move, Publish, Rewrite, Stamp
 from placet.case.decide import decide
+from placet.case.events import PlanningFailed
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
 from placet.case.observe import observe
@@ -18,7 +19,7 @@ from placet.case.sorting import CaseNotes
 from placet.codec import sha256
 from placet.disk.vault import Vault
 from placet.loop.outbox import OutboxPorts, perform
-from placet.note.frontmatter import Frontmatter, plan_digest, stamp
+from placet.note.frontmatter import Frontmatter, plan_digest, read_note, stamp
 from placet.note.paths import Folder
 from placet.tools.registry import PLANNABLE
 
@@ -116,9 +117,33 @@ def test_command_touches_no_other_note_of_that_name(tmp_path: Path, desk: Desk) 
     assert note.read_text() == text
     other = f"---\ntrace_id: {TRACE.replace('1', '7')}\n---\n{text}"
     note.write_text(other)
-    perform(Stamp(REQUEST, {"status": "planned"}), REVIEW, desk(b""))
+    perform(Stamp(REQUEST, {"status": "planned"}, seen={"status": ""}), REVIEW, desk(b""))
     perform(Move(REQUEST, "Inbox/Archive/todo.md"), REVIEW, desk(b""))
     assert note.read_text() == other
+
+
+@pytest.mark.parametrize("key", ["status", "decision", "rejection_reason"])
+def test_stamp_names_the_value_it_saw(tmp_path: Path, desk: Desk, key: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        Stamp(PLANS, {key: "placet's"})
+    saved = stamp(TEXT, {key: "yours"})
+    for seen, left in (("before", "yours"), ("yours", "placet's")):
+        (tmp_path / PLANS).write_bytes(saved)
+        command = Stamp(PLANS, {key: "placet's", "approved_by": "x"}, seen={key: seen})
+        perform(command, REVIEW, desk(b""))
+        meta = read_note((tmp_path / PLANS).read_bytes()).meta
+        assert (meta[key], meta["approved_by"]) == (left, "x")
+
+
+def test_failed_revision_keeps_a_rejection(tmp_path: Path, desk: Desk) -> None:
+    case = replace(REVIEW, state=State.REVISING)
+    decision = decide(case, PlanningFailed(case.generation, "The model gave up.", "x"), NOW)
+    assert decision is not None
+    for status, left in (("needs_revision", "error"), ("rejected", "rejected")):
+        (tmp_path / PLANS).write_bytes(stamp(TEXT, {"status": status}))
+        for command in decision.commands:
+            perform(command, decision.case, desk(b""))
+        assert read_note((tmp_path / PLANS).read_bytes()).meta["status"] == left
 
 
 def test_taken_long_name_is_cut_and_numbered(tmp_path: Path, desk: Desk) -> None:

@@ -129,9 +129,12 @@ def perform(world: World, decision) -> World:
     TEXTS.update(texts)
     for command in decision.commands:
         match command:
-            case Stamp(path, changes, unchanged):
+            case Stamp(path, changes, unchanged, seen):
                 if path in files and is_for(files[path], unchanged):
-                    files[path] = stamped(files[path], tuple(changes.items()))
+                    meta = read_note(files[path]).meta
+                    kept = {key for key in seen if meta.get(key) not in (None, "", seen[key])}
+                    keys = tuple((key, changes[key]) for key in changes if key not in kept)
+                    files[path] = stamped(files[path], keys)
             case WriteBox(path, digest=expected, text=text):
                 if path in files:
                     new = texts[text] if text else b""

@@ -167,7 +167,7 @@ class TakesANoteInThePlaceForAnAbsence(Loop):
 
 
 class OverwritesADecision(Loop):
-    """Naive: a write compares the text alone, and puts its own properties over a person's."""
+    """Naive: a new plan compares the text alone, and puts its own properties over a person's."""
 
     def tick(self):
         def rewrite(command, desk):
@@ -178,13 +178,21 @@ class OverwritesADecision(Loop):
                     command = replace(command, seen=sha256(raw).hexdigest())
             _rewrite(command, desk)
 
-        def stamped(command, case, desk):
-            _stamp(replace(command, seen={}), case, desk)
+        with patch("placet.loop.outbox._rewrite", rewrite):
+            return Loop.tick(self)
 
-        with (
-            patch("placet.loop.outbox._rewrite", rewrite),
-            patch("placet.loop.outbox._stamp", stamped),
-        ):
+
+class StampsOverAnyValue(Loop):
+    """Naive: a stamp writes `status` and `decision` over whatever a person set meanwhile."""
+
+    def tick(self):
+        def stamped(command, case, desk):
+            with suppress(Gone):
+                meta = read_note(desk.vault.read(command.path)[0]).meta
+                command = replace(command, seen={key: str(meta.get(key)) for key in command.seen})
+            _stamp(command, case, desk)
+
+        with patch("placet.loop.outbox._stamp", stamped):
             return Loop.tick(self)
 
 
@@ -269,6 +277,7 @@ NAIVE = [
     TakesAnOldDecision,
     TakesANoteInThePlaceForAnAbsence,
     OverwritesADecision,
+    StampsOverAnyValue,
     KeepsThePlaceOfAnEndedRequest,
     ForgetsAnswersWithTheWork,
 ]

@@ -10,6 +10,7 @@ import socket
 import stat
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -23,7 +24,7 @@ from tests.cli.test_decide import QUESTION, WIDER, asking_vault, question
 
 from boardhttp import served
 from disks import read_only
-from gitkit import settle_home
+from gitkit import git, make_repo, settle_home
 from pagekit import browsing
 from placet.disk.errors import NotSettled
 from placet.disk.vault import Vault
@@ -81,6 +82,42 @@ def test_finished_mission_page_offers_next_step(
             assert buttons(page) == {"merge", "retry"}
         assert browser.press("say-hello", "merge").status_code == 303
         assert buttons(browser.get("/r/say-hello")) == {"undo", "retry"}
+
+
+def test_undo_asks_about_other_files_of_commit(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+    repo = make_repo(tmp_path / "repo")
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    vault.plays(PLAN, [WRITE], DONE[:1], DONE[1:])
+    vault.drop("---\nportal: code\n---\nSay more.\n", "Say more.md")
+    vault.once()
+    vault.approve("say-more")
+    vault.once()
+    branch = str(vault.rows("execution.completed")[-1]["metadata"]["branch"])
+    message = git(repo, "log", "-1", "--format=%B", branch)
+    git(repo, "merge", "-q", "--squash", branch)
+    (repo / "mine.txt").write_text("a day of my own work\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", message)
+    with meddling(), browsing(vault) as browser:
+        page = browser.get("/r/say-more")
+        assert "<code>mine.txt</code>" in page
+        assert browser.press("say-more", "undo", others="").status_code == 400
+        assert (repo / "mine.txt").exists()
+        assert browser.press("say-more", "undo").status_code == 303
+        assert not (repo / "mine.txt").exists()
+
+
+def test_board_drops_only_commits_that_were_seen(vault: TestVault) -> None:
+    vault.approve()
+    vault.once()
+    with meddling(), browsing(vault) as browser:
+        press = partial(browser.press, "say-hello", "drop", reason="no")
+        assert press(digest="0" * 40).status_code == 400
+        assert press().status_code == 303
 
 
 def test_a_dropped_branch_is_not_offered_again(vault: TestVault) -> None:

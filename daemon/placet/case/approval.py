@@ -181,7 +181,21 @@ def _denial(case: Case, plan: NoteSeen) -> str:
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, not one of {', '.join(Complexity)}."
-    return missing_keys(case, plan)
+    return missing_keys(case, plan) or _other_place(case, plan)
+
+
+def _other_place(case: Case, plan: NoteSeen) -> str:
+    """Return why a plan cannot be for the portal that it names: its base commit is of another."""
+    portal, known = str(plan.meta.get("portal") or ""), case.planned_portal
+    base = str(plan.meta.get("base_commit") or "")
+    if portal == known or not base or base != case.plan.base_commit:
+        return ""
+    restore = f"Restore `portal: {known}`." if known else "Remove the value of `portal`."
+    return (
+        f"It says `portal: {portal}`, but it was planned for "
+        + (f"the portal {known}" if known else "this vault")
+        + f". {restore} To have it planned for another place, change `portal` in the request."
+    )
 
 
 def valid_plan(plan: NoteSeen, tools: Collection[str], *, in_box: bool = False) -> Approved | str:

@@ -7,6 +7,7 @@ compared. It is no part of that text.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -210,8 +211,11 @@ def box_edits_to_text(raw: bytes, case: Case, path: str = "") -> bytes:
     if box is None:
         return raw
     added_lines = _not_known(box.lines, case.plan.box)
-    if added_lines:  # a command may have written the box
-        added_lines = _not_known(added_lines, with_marks("", box_lines(raw, box_of(case, path))))
+    if added_lines:  # a command may have written the box, or a formatter broken its lines
+        now = box_lines(raw, box_of(case, path))
+        if _unformatted(*box.lines).casefold() == _unformatted(*now).casefold():
+            return raw
+        added_lines = _not_known(added_lines, with_marks("", now))
     if not added_lines:
         return raw
     end = "\r\n" if "\r\n" in body else "\n"
@@ -228,7 +232,7 @@ def is_own_box(lines: Sequence[str], case: Case) -> bool:
 def _not_known(lines: Sequence[str], known: str) -> list[str]:
     """Return the lines without a mark in `known` that say something."""
     marks = {known[at : at + _MARK_CHARS] for at in range(0, len(known), _MARK_CHARS)}
-    return [line for line in lines if line.strip("> \t") and _mark(line) not in marks]
+    return [line for line in lines if _unformatted(line) and _mark(line) not in marks]
 
 
 def with_marks(known: str, lines: Sequence[str]) -> str:
@@ -239,20 +243,25 @@ def with_marks(known: str, lines: Sequence[str]) -> str:
 
 
 def _mark(line: str) -> str:
-    return sha256(line.rstrip().encode())[:_MARK_CHARS]
+    # mdformat writes [!QUESTION]
+    return sha256(_unformatted(line).casefold().encode())[:_MARK_CHARS]
+
+
+def _unformatted(*lines: str) -> str:
+    """Return what formatters leave of lines: without blanks, marks of quotes and escapes."""
+    return re.sub(r"[\s>\\]+", "", "".join(lines))
 
 
 def box_says(raw: bytes, what: WriteBox) -> bool:
     """Return whether the note's box says what the text allows, where, and what you can do.
 
-    Only a plan that was shown is approved. The request may have been renamed since.
+    Only a plan that was shown is approved. The request may have been renamed since, and a formatter
+    may have changed the box's lines, but not their words.
     """
     box = find_box(read_note(raw).body)
-    return (
-        box is not None
-        and box.lines[:1] != ()
-        and box.lines[0].startswith(f"> [!{what.sort}|placet] ")
-        and [line.rstrip() for line in box.lines[1:]] == [*box_lines(raw, what)[1:]]
+    head, *rest = [*filter(_unformatted, box.lines if box is not None else ())] or [""]
+    return _unformatted(head).casefold().startswith(f"[!{what.sort}|placet]") and (
+        _unformatted(*rest) == _unformatted(*box_lines(raw, what)[1:])
     )
 
 

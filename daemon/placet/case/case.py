@@ -284,9 +284,14 @@ class Case:
         return tuple(path for path in (self.request_path, self.plan.path, asked) if path)
 
     @property
+    def planned_portal(self) -> str:
+        """The portal that the last plan was written for; empty for the vault."""
+        return dict(self.plan.keys).get("portal", self.request.portal)
+
+    @property
     def is_elsewhere(self) -> bool:
         """Whether the request names another repository than its last plan was written for."""
-        return bool(self.plan.keys) and dict(self.plan.keys)["portal"] != self.request.portal
+        return self.planned_portal != self.request.portal
 
     @property
     def newest(self) -> Branch:

@@ -11,14 +11,18 @@ from placet.activity import Activity
 from placet.case.case import Case
 from placet.codec import Stored
 
+BY_PEOPLE = frozenset({"status", "decision", "rejection_reason"})
+"""Keys that people write as well as placet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Set single frontmatter keys of the note at `path` (None removes one); no other byte changes.
 
     A note of another case is left alone, and so is a note without a trace_id that does not have
-    `digest` (of the request without its stamped keys). `seen` are values of keys that people write
-    too: such a key is set only while it has the value that was seen.
+    `digest` (of the request without its stamped keys). `seen` has the value that each key of
+    `BY_PEOPLE` had. Such a key is set only while it has that value, or none: else you wrote it, and
+    the next look decides on it. Raises ValueError if `seen` lacks one.
     """
 
     path: str
@@ -26,6 +30,10 @@ class Stamp:
     digest: str = ""
     seen: Mapping[str, str] = field(default_factory=dict)
     do: Literal["stamp"] = "stamp"
+
+    def __post_init__(self) -> None:
+        if missing := BY_PEOPLE & self.changes.keys() - self.seen.keys():
+            raise ValueError(f"a stamp has to say which {sorted(missing)} it saw")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from placet.case.case import (
     Reviewed,
     target,
 )
-from placet.case.commands import Decision, Move, Publish, Stamp
+from placet.case.commands import Decision, Move, Publish
 from placet.case.decision_builder import (
     NO_APPROVAL,
     TO_REVIEW,
@@ -252,10 +252,8 @@ def _request_gone(d: DecisionBuilder, g: RequestGone) -> None:
     if case.plan.path:
         if g.plan is not None:
             d.write_box(g.plan)
-        d.commands += [
-            Stamp(case.plan.path, d.plan_status),
-            Move(case.plan.path, archived_path(case)),
-        ]
+        d.stamp_unread_plan()
+        d.commands.append(Move(case.plan.path, archived_path(case)))
     d.set(request_path="")
     d.set_plan(path="")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.callout import box_lines, box_of, with_marks
 from placet.case.case import SOMEBODY, Approval, Asking, Case, NoteSeen, Person, Request, row_of
-from placet.case.commands import Command, Decision, Move, Stamp, WriteBox
+from placet.case.commands import BY_PEOPLE, Command, Decision, Move, Stamp, WriteBox
 from placet.case.life_cycle import STATUSES, State
 from placet.codec import sha256
 from placet.errors import local
@@ -28,11 +29,14 @@ NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
 TO_REVIEW: Mapping[str, str | None] = {"status": STATUSES[State.REVIEW].plan, **NO_APPROVAL}
 NO_DECISION: Mapping[str, str] = {"decision": ""}
 """A plan's `decision`, used up: a value counts once."""
-BY_PEOPLE = ("status", "decision", "rejection_reason")
-"""Keys of a plan that people write as well as placet."""
 SPENT_KEPT = 20
 """How many used approvals a case remembers. Older ones are dropped."""
 _EDITS = frozenset({Action.REQUEST_EDITED, Action.PLAN_EDITED, Action.PLAN_CHANGED_AFTER_APPROVAL})
+
+
+def value_of(note: NoteSeen, key: str) -> str:
+    """Return the value of a property as it was read; empty without one."""
+    return str(note.meta.get(key) or "")
 
 
 class DecisionBuilder:
@@ -46,6 +50,7 @@ class DecisionBuilder:
         stays = to in (case.state, case.acting)
         written = [STATUSES[to].request] if to in STATUSES else []
         self.asking = case.asking
+        self._was = STATUSES[case.acting]
         # The branches of a request that is planned again stay watched.
         self.case = replace(
             case,
@@ -138,12 +143,22 @@ class DecisionBuilder:
             digest = request.digest if request is not None else self.case.request_digest
             status = STATUSES[self.case.state].request
             marks = {"status": status, "trace_id": self.case.trace_id}
-            self.commands.append(Stamp(path, marks, digest))
+            seen = self._was.request if request is None else value_of(request, "status")
+            self.commands.append(Stamp(path, marks, digest, {"status": seen}))
 
     def stamp_plan(self, plan: NoteSeen, changes: Mapping[str, str | None]) -> None:
         """Set a plan's keys, except those that a person changes meanwhile."""
-        seen = {key: str(plan.meta.get(key) or "") for key in BY_PEOPLE if key in changes}
+        seen = {key: value_of(plan, key) for key in BY_PEOPLE & changes.keys()}
         self.commands.append(Stamp(plan.path, changes, seen=seen))
+
+    def stamp_unread_plan(self, changes: Mapping[str, str | None] = MappingProxyType({})) -> None:
+        """Set the status, and `changes`, of the case's plan, which this decision did not read.
+
+        Its status is the one of the former state, or a person has just written another.
+        """
+        stamps = {**self.plan_status, **changes}
+        seen = {"status": self._was.plan}
+        self.commands.append(Stamp(self.case.plan.path, stamps, seen=seen))
 
     def write_box(self, plan: NoteSeen, what: WriteBox | None = None, new: bytes = b"") -> None:
         """Have the box of a plan written for the case as it is now, or `what`.

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from placet.activity import Action, Actor, Entity
 from placet.case.case import Approval, Asking
 from placet.case.commands import Move, Publish, Stamp
-from placet.case.decision_builder import DecisionBuilder, archived_question
+from placet.case.decision_builder import DecisionBuilder, archived_question, value_of
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
 from placet.case.life_cycle import State
 from placet.case.notes import body_of
@@ -159,11 +159,14 @@ def withdrawn(d: DecisionBuilder) -> None:
 def _closed(d: DecisionBuilder, g: Answering | None, status: str) -> Asking:
     asking, d.asking = d.asking, None
     assert asking is not None, "an answer is observed only where something is asked"
-    path = g.note.path if g is not None and g.note is not None else asking.path
+    note = g.note if g is not None else None
+    path = note.path if note is not None else asking.path
     if status:
         keys = {"decision": ""} if asking.amended else {}
+        asked = {"status": "review" if asking.amended else "open", "decision": ""}
+        seen = asked if note is None else {key: value_of(note, key) for key in asked}
         d.commands += [
-            Stamp(path, {"status": status, **keys}),
+            Stamp(path, {"status": status, **keys}, seen=seen),
             Move(path, archived_question(d.case, asking)),
         ]
     return asking

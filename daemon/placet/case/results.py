@@ -5,6 +5,7 @@ A result is a plan, a failed planning, or the end of a mission.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -135,7 +136,7 @@ def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
     )
     d.stamp_request(None)
     if d.case.plan.path.startswith(f"{Folder.PLANS}/"):
-        d.commands.append(Stamp(d.case.plan.path, d.plan_status))
+        d.stamp_unread_plan()
 
 
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
@@ -167,10 +168,8 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
     stays = case.stop and not completed and not case.plan.path.startswith(f"{Folder.REQUESTS}/")
     if case.plan.path and not stays:
         # the approval is used up: a failed plan can be approved again, as a new one
-        stamps: dict[str, Any] = {**d.plan_status}
-        home = archived_path(case)
-        if not completed:
-            stamps, home = {**stamps, **NO_APPROVAL}, plan_path(case)
+        stamps: Mapping[str, None] = {} if completed else NO_APPROVAL
+        home = archived_path(case) if completed else plan_path(case)
         # The box of a failed plan is written when a look finds it at rest: in System/Active it
         # would approve a note that is renamed there in just this moment.
         if completed:
@@ -178,7 +177,8 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
             # The note is not read here. What its box says of the text is known since the approval.
             d.set_plan(box=with_marks(d.case.plan.box, head_lines(box)))
             d.commands.append(box)
-        d.commands += [Stamp(case.plan.path, stamps), Move(case.plan.path, home)]
+        d.stamp_unread_plan(stamps)
+        d.commands.append(Move(case.plan.path, home))
         d.set_plan(path=home)
     if case.request_path:
         d.stamp_request(None)

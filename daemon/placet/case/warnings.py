@@ -79,7 +79,15 @@ def warnings_for(case: Case, notes: CaseNotes) -> Mapping[str, str]:
 
 def missing_keys(case: Case, note: NoteSeen) -> str:
     """Return what to put back into a plan that lost its keys, or an empty string."""
-    if note.trace_id and note.is_plan:
+    its = {
+        "trace_id": case.trace_id,
+        "request_id": case.request_id,
+        "revision": str(case.plan.revision),
+        "portal": case.planned_portal,
+        "base_commit": case.plan.base_commit,
+    }
+    wanted = {key: value for key, value in its.items() if value}
+    if note.trace_id and all(note.meta.get(key) not in (None, "") for key in wanted):
         return ""
     if not body_of(note.raw).strip():
         return (
@@ -87,10 +95,10 @@ def missing_keys(case: Case, note: NoteSeen) -> str:
             f"{text_back(case.request_id)}, or delete `{show(note.path)}`, which withdraws its "
             "request."
         )
+    lines = ", ".join(f"`{key}: {value}`" for key, value in wanted.items())
     return (
-        "The lines are missing that say whose plan this is, so it cannot be decided on. Put them "
-        f"back into its properties: `trace_id: {case.trace_id}`, `request_id: {case.request_id}`, "
-        f"`revision: {case.plan.revision}`."
+        "Lines are missing that say whose plan this is and where it works, so it cannot be decided "
+        f"on. Put them back into its properties: {lines}."
     )
 
 

@@ -46,12 +46,14 @@ from placet.git.fate import (
     trailers_of,
 )
 from placet.git.history import (
+    changes,
     diff_text,
     is_ancestor,
     log,
     merge_base,
     parents_of,
     patch_bytes,
+    touched_by,
 )
 from placet.git.repository import (
     all_refs,
@@ -171,14 +173,10 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
     case, repo = mission_of(site, ident)
     commit_notes(site, repo)
     with one_at_a_time(repo, say):
-        last, tip = case.outcome, resolve(repo, case.newest.ref)
+        tip = resolve(repo, case.newest.ref)
         if tip is None:
             raise _gone(repo, case)
-        if seen is not None and seen != tip:
-            raise UserError(
-                f"The branch {last.branch} has other commits than you read.",
-                f"Read it again: placet diff {case.request_id}",
-            )
+        _must_be_seen(case, tip, seen)
         onto = branch_to_change(repo, tip)
         refs = all_refs(repo)
         into = refs.ends_in(case.plan.base_branch)
@@ -190,6 +188,14 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
         sha = _merged(repo, case, onto, tip)
     claim(site, case, "merge", sha)
     return sha, onto
+
+
+def _must_be_seen(case: Case, tip: str, seen: str | None) -> None:
+    if seen not in (None, tip):
+        raise UserError(
+            f"The branch {case.outcome.branch} has other commits than you read.",
+            f"Read it again: placet diff {case.request_id}",
+        )
 
 
 def _merged(repo: Repo, case: Case, onto: str, tip: str) -> str:
@@ -215,7 +221,8 @@ def _merged(repo: Repo, case: Case, onto: str, tip: str) -> str:
         ) from found
     except GitError as error:
         raise UserError(
-            f"git does not merge: {error.stderr}", "The checkout is unchanged."
+            f"git does not merge: {error.stderr}",
+            "Nothing was merged, and your files are as you saved them.",
         ) from error
 
 
@@ -377,13 +384,14 @@ def drop_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
     out(kept, {"kept": kept}, as_json=as_json)
 
 
-def drop(site: Site, ident: str, reason: str) -> str:
+def drop(site: Site, ident: str, reason: str, *, seen: str | None = None) -> str:
     """Delete a mission's branch, with the reason written into its report.
 
-    Return the ref that keeps the commits.
+    `seen` is the commit whose changes the person read, None for whatever the branch is at. Return
+    the ref that keeps the commits.
 
-    Raises UserError where it is merged, checked out somewhere, or the report cannot take the
-    reason.
+    Raises UserError where it is merged, checked out somewhere, has other commits than `seen`, or
+    the report cannot take the reason.
     """
     case, repo = mission_of(site, ident)
     with one_at_a_time(repo, say):
@@ -402,6 +410,7 @@ def drop(site: Site, ident: str, reason: str) -> str:
                 "Delete that one by hand.",
                 exit_code=3,
             )
+        _must_be_seen(case, tip, seen)
         if (where := where_checked_out(repo, case.outcome.branch)) is not None:
             raise UserError(
                 f"{case.outcome.branch} is checked out in {where}, or being rebased there.",
@@ -495,14 +504,16 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
             f"{onto} does not have {sha[:12]}, which brought the work in.",
             f"Check out the branch that has it: {repo.command_line} branch --contains {sha[:12]}",
         )
+    commits = brought_in(repo, case.newest, sha)
+    others = _not_of_mission(repo, case, commits)
     if not ask(
         f"This undoes what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
         "by a new commit."
+        + (f" It undoes files that are not the mission's, too: {named(others)}." if others else "")
     ):
         raise UserError("Nothing was changed.")
     # Without the trailers of a mission's commit: this one does not bring its work in.
     message = f"Revert {case.outcome.branch}\n\nThis reverts commit {sha}.\n"
-    commits = brought_in(repo, case.newest, sha)
     try:
         with one_at_a_time(repo, say):
             if branch_to_change(repo, sha) != onto:
@@ -520,10 +531,37 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
         ) from found
     except GitError as error:
         raise UserError(
-            f"git cannot undo it: {error.stderr}", "The checkout is unchanged."
+            f"git cannot undo it: {error.stderr}",
+            "Nothing was undone, and your files are as you saved them.",
         ) from error
     claim(site, case, "undo", made)
     return made, onto
+
+
+def also_undone(site: Site, ident: str) -> list[str]:
+    """Return the files that an undo of a merge changes although they are not the mission's."""
+    case, repo = mission_of(site, ident)
+    fate = fate_in_checkout(repo, case.newest) or fate_of(repo, case.newest)
+    if fate is None or not fate.commit_sha:
+        return []
+    return _not_of_mission(repo, case, brought_in(repo, case.newest, fate.commit_sha))
+
+
+def _not_of_mission(repo: Repo, case: Case, commits: Sequence[str]) -> list[str]:
+    """Return the files of these commits that the mission's commits did not change.
+
+    Those are all of them where the mission's commits are gone.
+    """
+    base, tip = case.newest.base, case.newest.tip
+    known = resolve(repo, base) is not None and resolve(repo, tip) is not None
+    own = {change.path for change in changes(repo, base, tip)} if known else set()
+    return sorted({path for sha in commits for path in touched_by(repo, sha)} - own)
+
+
+def named(paths: Sequence[str]) -> str:
+    """Return the first of these paths, for a sentence."""
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(map(show, paths[:5])) + more
 
 
 def _undo_open(site: Site, case: Case, repo: Repo, ask: Callable[[str], bool]) -> str:
@@ -533,11 +571,12 @@ def _undo_open(site: Site, case: Case, repo: Repo, ask: Callable[[str], bool]) -
             f"It is merged into {show(name)}. Check that branch out to undo it.",
             f"{repo.command_line} switch {shlex.quote(name)} && placet undo {case.request_id}",
         )
+    tip = resolve(repo, case.newest.ref)
     if not ask(
         f"This drops the branch {case.outcome.branch} of {repo.path}; its commits stay reachable."
     ):
         raise UserError("Nothing was changed.")
-    return drop(site, case.trace_id, "undone")
+    return drop(site, case.trace_id, "undone", seen=tip)
 
 
 def _whose(repo: Repo, sha: str) -> str:

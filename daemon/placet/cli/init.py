@@ -34,7 +34,6 @@ from placet.host.config import (
     change,
     http_host,
     load,
-    with_setting,
     write_setting,
 )
 from placet.host.state import expand_home, known_id, synced, vault_state
@@ -443,8 +442,7 @@ def _limit_day(site: Site) -> None:
     known = model.provider == "scripted" or any(row.model == model.name for row in DEFAULT_PRICES)
     if model.base_url or not known:
         return
-    text = with_setting(site.vault, ("limits", "day_usd"), DAY_USD)
-    change(site.vault, site.env, text, [("limits", "day_usd")])
+    change(site.vault, site.env, {("limits", "day_usd"): DAY_USD})
     say(
         f"Limit: all work together may cost ${DAY_USD} a day. "
         "To change it: placet config set limits.day_usd 20"
@@ -479,8 +477,7 @@ def _made_replies(place: Path) -> bool:
 
 def _take_model(site: Site, chosen: ModelChoice) -> None:
     """Write the settings of a model, which accepts them."""
-    for key, value in chosen.settings.items():
-        change(site.vault, site.env, with_setting(site.vault, key, value), [key])
+    change(site.vault, site.env, chosen.settings)
     say(f"Model: {chosen.title}.")
     if ("model", "base_url") in chosen.settings:
         where = shlex.quote(str(site.vault))

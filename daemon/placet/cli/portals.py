@@ -16,7 +16,7 @@ from placet.case.life_cycle import OPEN
 from placet.case.request import unfit
 from placet.cli.site import Site, here, json_option, site_option
 from placet.cli.terminal import colour, out, say
-from placet.errors import UserError, cannot_write, one_line
+from placet.errors import UserError, one_line
 from placet.git.repository import (
     all_refs,
     is_repository,
@@ -25,11 +25,10 @@ from placet.git.repository import (
     open_repo,
     resolve,
 )
-from placet.host.config import change, holding, load, portal_path, with_setting
+from placet.host.config import change, holding, load, portal_path
 from placet.host.state import expand_home
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
-from placet.note.paths import CONFIG_PATH
 from placet.note.paths import show as visible
 
 NOT_YET = "It is no git repository yet; the first request that names it makes it one."
@@ -163,11 +162,7 @@ def problem_of(vault: Path, place: Path) -> str:
 
 def _write(site: Site, name: str, table: Mapping[str, str] | None) -> None:
     """Write a portal's table, which accepts its path on this machine; None removes it."""
-    text = with_setting(site.vault, ("portals", name), table)
-    try:
-        change(site.vault, site.env, text, [("portals", name, "path")])
-    except OSError as error:
-        raise cannot_write(site.vault / CONFIG_PATH, error) from error
+    change(site.vault, site.env, {("portals", name): table})
 
 
 def _must_be_portal(vault: Path, name: str) -> None:

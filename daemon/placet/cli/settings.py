@@ -30,7 +30,6 @@ from placet.host.config import (
     load,
     refused,
     table_at,
-    with_setting,
     write_setting,
 )
 from placet.note.paths import CONFIG_PATH
@@ -190,18 +189,15 @@ def config_set_command(site: Site, key: str, value: str) -> None:
     path = tuple(key.split("."))
     must_be_known(path)
     given = value_of(path, value)
+    name = fitting_name(load(site.vault).model, given) if path == ("model", "provider") else ""
     try:
-        text = with_setting(site.vault, path, given)
+        named: dict[Key, Any] = {("model", "name"): name} if name else {}
+        change(site.vault, site.env, {**named, path: given})
     except UserError:
         must_be_allowed(path, given)
         raise
-    name = fitting_name(load(site.vault).model, given) if path == ("model", "provider") else ""
     if name:
-        of_name = with_setting(site.vault, ("model", "name"), name)
-        change(site.vault, site.env, of_name, [("model", "name")])
-        text = with_setting(site.vault, path, given)
         say(f"model.name is now {name}: {DEMO_NAME} was the scripted model's.")
-    change(site.vault, site.env, text, [path])
     click.echo(json_text(given))
     if name and not site.env.get(KEY):
         say(f"It needs a key: export {KEY}=…, then start the daemon again.")

@@ -323,7 +323,7 @@ def temporary(
         try:
             if not temp.is_kept:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=folder)
+                    os.unlink(temp.name, dir_fd=folder)
         finally:
             os.close(temp.handle)
 

@@ -44,11 +44,12 @@ def sweep(folder: Path) -> None:
     """Delete the temporary files that killed processes left in a folder. Raises OSError."""
     for path in folder.glob("*.*.tmp"):
         pid = path.name.split(".")[-2]
-        if pid.isdecimal() and not _lives(int(pid)):
+        if pid.isdecimal() and not is_running(int(pid)):
             path.unlink(missing_ok=True)
 
 
-def _lives(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Return whether a process has this id on this machine."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -11,12 +11,13 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import secrets
 import stat
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from placet.case.settle import Fingerprint
 from placet.codec import sha256
@@ -124,6 +125,7 @@ def replace(folder: int, name: str, path: str, expected: str, data: bytes) -> Fi
         _keep_attributes(folder, name, temp.handle)
         if not holds(folder, name, expected):
             raise Changed(path)
+        _name_for_exchange(folder, temp, expected, data)
         if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
             if not holds(folder, temp.name, expected):
                 _put_back(folder, temp, name)
@@ -192,6 +194,38 @@ def _keep_attributes(folder: int, name: str, handle: int) -> None:
             if attribute.startswith("user.") or attribute == _ACCESS_LIST:
                 with contextlib.suppress(OSError):
                     os.setxattr(handle, attribute, os.getxattr(old, attribute))
+
+
+class Exchanged(NamedTuple):
+    """What the name of a temporary file says: the pid of its writer, and which texts it knows."""
+
+    pid: int
+    texts: tuple[str, str]
+
+    def knows(self, digest: str) -> bool:
+        """Return whether this is the digest of the old text or of the new one."""
+        return digest[:_NAMED_DIGITS] in self.texts
+
+
+_NAMED_DIGITS = 32
+_EXCHANGED = re.compile(r".*-(\d+)-([0-9a-f]{32})-([0-9a-f]{32})")
+
+
+def _name_for_exchange(folder: int, temp: Temporary, expected: str, data: bytes) -> None:
+    """Give a complete temporary file a name that tells a sweep which texts are no save.
+
+    A kill during the exchange leaves under that name whatever the exchange brought out.
+    """
+    texts = f"{expected[:_NAMED_DIGITS]}-{sha256(data)[:_NAMED_DIGITS]}"
+    name = f"{temp.name}-{os.getpid()}-{texts}"
+    os.rename(temp.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+    temp.name = name
+
+
+def exchanged_by(name: str) -> Exchanged | None:
+    """Return what the name of a temporary file says, None if nothing was exchanged with it."""
+    found = _EXCHANGED.fullmatch(name)
+    return None if found is None else Exchanged(int(found[1]), (found[2], found[3]))
 
 
 def _put_back(folder: int, temp: Temporary, name: str) -> None:

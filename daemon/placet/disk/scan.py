@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from collections.abc import Mapping
@@ -10,10 +9,8 @@ from dataclasses import dataclass, field
 
 from placet.case.settle import Fingerprint
 from placet.disk.confine import FILE, LISTING, EntryKind, Held, enter, kind_of
-from placet.disk.files import lock
 from placet.note.paths import (
     SIDE_CALLOUT,
-    TEMP_PREFIX,
     is_note,
     is_side_note,
     is_temporary,
@@ -133,27 +130,3 @@ def _explains(folder: int, path: str) -> bool:
     except OSError:
         return True
     return not head or SIDE_CALLOUT.encode() in head
-
-
-def sweep(folder: int, depth: int) -> int:
-    """Delete the leftovers in an open folder and `depth` levels below it; return their number."""
-    with os.scandir(folder) as entries:
-        there = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    swept = 0
-    for name, is_folder in there:
-        with contextlib.suppress(OSError):
-            if name.startswith(TEMP_PREFIX) and not is_folder:
-                swept += _delete_leftover(folder, name)
-            elif is_folder and depth and not name.startswith("."):
-                with Held(enter(folder, name, LISTING)) as below:
-                    swept += sweep(below, depth - 1)
-    return swept
-
-
-def _delete_leftover(folder: int, name: str) -> bool:
-    """Delete a temporary file unless its writer lives and locks it; return whether it did."""
-    with Held(enter(folder, name, FILE)) as handle:
-        if not lock(handle):
-            return False
-        os.unlink(name, dir_fd=folder)
-    return True

@@ -30,6 +30,7 @@ from placet.disk.errors import (
     explained,
 )
 from placet.disk.files import owner_of
+from placet.disk.leftovers import sweep
 from placet.disk.replace import (
     holds,
     identity,
@@ -39,7 +40,7 @@ from placet.disk.replace import (
     rename_new,
     replace,
 )
-from placet.disk.scan import MAX_DEPTH, Found, Listing, Scan, fingerprint, sweep
+from placet.disk.scan import MAX_DEPTH, Found, Listing, Scan, fingerprint
 from placet.errors import PlacetError, UserError
 from placet.note.paths import MARKER, MAX_MARKER_BYTES, TWIN, Folder, is_side_note, show
 
@@ -366,7 +367,8 @@ class Vault:
     def sweep_temporaries(self) -> int:
         """Delete half-written files that a crash left in the vault's folders; return their number.
 
-        A file that another process is writing is locked, and stays. Files that cannot be listed or
+        A save that a crash left under such a name becomes a conflict copy. A file that another
+        process is writing stays. Files that cannot be listed or
         deleted stay too. No scan lists them, and the scan reports folders that cannot be listed.
         """
         swept = 0

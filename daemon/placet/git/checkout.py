@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 from placet.errors import PlacetError, UserError
-from placet.git.history import changes, content, merged_tree, parents_of
+from placet.git.history import changes, merged_tree, parents_of
 from placet.git.index import as_author, read_status
 from placet.git.repository import (
     current_branch,
@@ -147,9 +148,6 @@ def where_checked_out(repo: Repo, branch: str) -> Path | None:
     return None
 
 
-_MAX_FILE_BYTES = 64 * 1024 * 1024
-
-
 class Conflicts(PlacetError):  # noqa: N818 - names a state, not an error
     """A merge or a revert conflicts in `paths`. Nothing was changed."""
 
@@ -199,8 +197,8 @@ def _fast_forward(repo: Repo, place: Place, before: str, new: str) -> str:
 
     Raises UserError or GitError. Then all is as before, or the error says that it is not.
     """
-    added = [change.path for change in changes(repo, before, new) if change.status == "A"]
-    for path in added:
+    touched = changes(repo, before, new)
+    for path in [change.path for change in touched if change.status == "A"]:
         above = [repo.path / folder for folder in Path(path).parents if folder != Path()]
         if os.path.lexists(repo.path / path) or any(
             folder.is_symlink() or folder.is_file() for folder in above
@@ -219,13 +217,14 @@ def _fast_forward(repo: Repo, place: Place, before: str, new: str) -> str:
                 "--no-stat",
                 "--no-verify-signatures",
                 "--no-autostash",
+                "--no-overwrite-ignore",
                 "-q",
                 new,
                 timeout_s=BULK_TIMEOUT_S,
             )
     except GitError as error:
         if head(repo) != new:
-            _put_back(repo, place, before, new, added, error)
+            _put_back(repo, place, before, new, [change.path for change in touched], error)
             raise
     return new
 
@@ -249,43 +248,57 @@ def _to_its_end() -> Iterator[None]:
 
 
 def _put_back(
-    repo: Repo, place: Place, before: str, new: str, added: Sequence[str], error: GitError
+    repo: Repo, place: Place, before: str, new: str, paths: Sequence[str], error: GitError
 ) -> None:
-    """Undo what a failed git had already checked out.
+    """Undo what a git that failed had already written of `paths`.
 
-    Raises UserError if that fails.
+    Raises UserError, which names the files that are not as before, if it left anything.
     """
-    with suppress(GitError):
-        if head(repo) == before and read_status(place, untracked="no")[1]:
-            run_git(place, "read-tree", "--reset", "-u", before, timeout_s=BULK_TIMEOUT_S)
-    # git may have written these files before recording them in its index. A file with other content
-    # is not git's.
-    for path in added:
-        file = repo.path / path
-        with suppress(OSError):
-            wrote = (
-                os.fsencode(file.readlink())
-                if file.is_symlink()
-                else file.read_bytes().replace(b"\r\n", b"\n")
-            )
-            if (
-                content(repo, new, path, max_bytes=_MAX_FILE_BYTES)
-                .replace(b"\r\n", b"\n")
-                .startswith(wrote)
-            ):
-                file.unlink()
-                os.removedirs(file.parent)  # up to the first folder that is not empty
-    at = repo.command_line
-    if (
-        head(repo) != before
-        or (repo.git_dir / "index.lock").exists()
-        or read_status(place, untracked="no")[1]
-    ):
+    if error.stderr.endswith("Aborting"):  # git refuses before it writes anything
+        return
+    with suppress(GitError, OSError):
+        _restore_files(place, before, new)
+        # git writes its index before it moves the branch
+        if run_git(place, "diff-index", "--cached", "--quiet", new, "--", ok=(0, 1))[0] == 0:
+            run_git(place, "read-tree", "--reset", before)
+    differing = {change.path for change in read_status(place, untracked="all")[1]}
+    left = [path for path in paths if path in differing]
+    lock = repo.git_dir / "index.lock"
+    if left or head(repo) != before or lock.exists():
+        named = f" These files changed meanwhile: {', '.join(map(show, left[:5]))}." if left else ""
         raise UserError(
-            f"git stopped in the middle: {error.stderr}",
-            f"See what it left: {at} status. Once {repo.git_dir / 'index.lock'} is gone, undo it: "
-            f"{at} reset --hard {before[:12]}",
+            f"git stopped in the middle: {error.stderr}.{named}",
+            f"See what you or git changed: {repo.command_line} status"
+            + (f". If no git runs there, first: rm {shlex.quote(str(lock))}" * lock.exists()),
         )
+
+
+def _restore_files(place: Place, before: str, new: str) -> None:
+    """Restore the files that git wrote on its way from the commit `before` to `new`.
+
+    A file is git's if it has the content of `new`, or is missing. Any other is somebody's save, and
+    stays. git checks each file again before it replaces it. Raises GitError if one has changed.
+    """
+    with tempfile.TemporaryDirectory(prefix="placet-") as folder:
+        own = with_env(place, {"GIT_INDEX_FILE": str(Path(folder, "index"))})
+        run_git(own, "read-tree", new)
+        run_git(own, "update-index", "-q", "--refresh", ok=(0, 1), timeout_s=BULK_TIMEOUT_S)
+        asked = ("diff-files", "-z", "--name-only", "--ignore-submodules=all")
+        differing = set(items_of(run_git(own, *asked)[1]))
+        compared = run_git(own, "diff-tree", "-r", "-z", "--raw", "--no-renames", before, new)[1]
+        items = iter(items_of(compared))
+        rows, paths = b"", b""
+        for entry, path in zip(items, items, strict=True):
+            mode, now, digest, _, _ = entry.removeprefix(":").split(" ")
+            if now == "000000" or path in differing:  # git did not write it
+                rows += os.fsencode(f"{mode} {digest}\t{path}\0")
+            if mode != "000000":
+                paths += os.fsencode(f"{path}\0")
+        run_git(own, "update-index", "-z", "--index-info", stdin=rows)
+        here = text_of(run_git(own, "write-tree")[1])
+        run_git(own, "read-tree", "-m", "-u", here, before, timeout_s=BULK_TIMEOUT_S)
+        # read-tree would overwrite ignored files; this creates only what is missing
+        run_git(own, "checkout-index", "-q", "-z", "--stdin", stdin=paths, ok=(0, 1, 128))
 
 
 def revert_in_checkout(

@@ -201,14 +201,16 @@ def keep_notes(
         if not _follows(theirs, before, behind):
             return "", 0, []
         if not changes:
-            _follow(repo, index, seen, behind, before)
+            _follow(repo, index, seen, behind)
             return "", 0, []
         left_out = stage_possible(own, changes)
         if len(left_out) == len(changes):
             return "", 0, left_out
         new = write_commit(own, stage(own, []), (before,), MESSAGE, identity(repo), when)
+        if not behind.exists():  # first: after a kill the person's index is behind
+            behind.write_text(f"{before}\n", "ascii")
         update_ref(own, "HEAD", new, before)
-        _follow(repo, index, seen, behind, before)
+        _follow(repo, index, seen, behind)
         return new, len(changes) - len(left_out), left_out
 
 
@@ -238,27 +240,30 @@ def _follows(theirs: Place, before: str, behind: Path) -> bool:
     )
 
 
-def _follow(repo: Repo, index: Path, seen: Stamp, behind: Path, before: str) -> None:
+def _follow(repo: Repo, index: Path, seen: Stamp, behind: Path) -> None:
     """Update the person's index to HEAD, under git's own lock on it.
 
     If somebody holds that lock, the next call does it.
     """
     theirs, lock = repo.git_dir / "index", repo.git_dir / "index.lock"
     try:
-        with lock.open("xb") as file:
+        file = lock.open("xb")
+    except FileExistsError:
+        return
+    try:
+        with file:
             if stamp_of(theirs) == seen:
                 file.write(index.read_bytes())
                 if seen is not None:
                     os.fchmod(file.fileno(), theirs.stat().st_mode & 0o777)
-    except FileExistsError:
-        if not behind.exists():
-            behind.write_text(f"{before}\n", "ascii")
-        return
-    if stamp_of(theirs) == seen:
-        lock.replace(theirs)
-        behind.unlink(missing_ok=True)
-    else:  # the person staged something just now
-        lock.unlink()
+        if stamp_of(theirs) == seen:  # else the person staged something just now
+            lock.replace(theirs)
+            behind.unlink(missing_ok=True)
+            return
+    except BaseException:
+        lock.unlink(missing_ok=True)
+        raise
+    lock.unlink()
 
 
 # Make a folder a repository with a first commit. For a vault, only text and only so much of it.

@@ -6,10 +6,10 @@ import json
 import math
 import os
 import re
-import stat
 import tomllib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -31,11 +31,13 @@ from pydantic import (
     model_validator,
 )
 
-from placet.disk.files import put
+from placet.disk.errors import Changed, NotSettled, Unreadable, VaultTrouble
+from placet.disk.files import FileLock, put
+from placet.disk.vault import Vault
 from placet.errors import UserError, cannot_write
 from placet.host.state import StateFolder, expand_home, vault_state
 from placet.note.frontmatter import read_toml
-from placet.note.paths import CONFIG_PATH, TEMP_PREFIX, show
+from placet.note.paths import CONFIG_PATH, show
 
 FOR_NEXT_START: tuple[tuple[str, ...], ...] = (
     ("commands",),
@@ -433,30 +435,72 @@ def refused(key: Sequence[str], value: Any) -> str:
     return ""
 
 
-def write_setting(vault: Path, key: Sequence[str], value: Any) -> None:
-    """Write one setting that needs no acceptance. Raises UserError as `with_setting` does."""
-    text = with_setting(vault, key, value)
-    try:
-        put_in_place(vault / CONFIG_PATH, text)
-    except OSError as error:
-        raise cannot_write(vault / CONFIG_PATH, error) from error
+_LOCK_WAIT_S = 10.0
+_AGAIN = "Close the program that changes it, then try again."
 
 
-def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
-    """Return the text of a vault's configuration with one setting changed, all else as it is.
+@contextmanager
+def _one_writer(path: Path) -> Iterator[None]:
+    """Hold a lock on the folder of a file, which is replaced, while a command changes it.
 
-    `key` goes from table to table; `value` may be a table, None removes the setting. Raises
-    UserError if the file cannot be read, or if the result would say anything else, or be invalid.
+    Without locks on that file system, what a command compares is all that protects the file.
     """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(path.parent, _LOCK_WAIT_S, make=False))
+        except BlockingIOError as error:
+            raise UserError(f"Another command is changing {path}.", _AGAIN) from error
+        except OSError:
+            pass
+        yield
+
+
+def write_settings(vault: Path, settings: Mapping[Key, Any]) -> Config:
+    """Change settings in a vault's configuration, all else as it is; return what it says then.
+
+    Each key goes from table to table; a value may be a table, None removes the setting. A link
+    stays one: the file that it names is changed. What somebody else writes meanwhile is kept.
+    Raises UserError, with nothing changed, if the file cannot be read or written, if it keeps
+    changing, or if the result would say anything else, or be invalid.
+    """
+    path = vault / CONFIG_PATH
+    with _one_writer(path):
+        real = path.resolve()
+        try:
+            with Vault(real.parent) as folder:
+                _, new = folder.edit(real.name, lambda raw: _with_settings(path, raw, settings))
+        except (Changed, NotSettled) as error:
+            raise UserError(f"{path} keeps changing.", _AGAIN) from error
+        except VaultTrouble as error:
+            raise cannot_write(path, OSError(error.errno, os.strerror(error.errno))) from error
+        except Unreadable as error:
+            raise UserError(f"{path} cannot be changed: {error}.", "Put a file there.") from error
+    return parse(new.decode("utf-8-sig"), str(path))
+
+
+def write_setting(vault: Path, key: Key, value: Any) -> None:
+    """Write one setting that needs no acceptance. Raises UserError as `write_settings` does."""
+    write_settings(vault, {key: value})
+
+
+def _with_settings(path: Path, raw: bytes, settings: Mapping[Key, Any]) -> bytes:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} cannot be changed: {error}", "Save it as UTF-8.") from error
+    for key, value in settings.items():
+        text = _with_setting(path, text, key, value)
+    parse(text, f"{path}, changed so,")
+    return (BOM_UTF8 if raw.startswith(BOM_UTF8) else b"") + text.encode()
+
+
+def _with_setting(path: Path, plain: str, key: Key, value: Any) -> str:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    path = vault / CONFIG_PATH
     by_hand = f"Change `{key[-1]}` under [{'.'.join(key[:-1])}] by hand."
+    plain = plain if plain.endswith("\n") or not plain else f"{plain}\n"
     try:
-        raw = path.read_bytes()
-        plain = raw.decode("utf-8-sig")
-        plain = plain if plain.endswith("\n") or not plain else f"{plain}\n"
         document = tomlkit.parse(plain)
         _set(document, key, value)
         wanted = tomllib.loads(plain)
@@ -464,13 +508,10 @@ def with_setting(vault: Path, key: Sequence[str], value: Any) -> str:
         text = _below_its_comment(plain, key, value)
         if not _says(text, wanted):
             text = tomlkit.dumps(document)
-        if not _says(text, wanted):
-            raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
-    except (OSError, ValueError, TOMLKitError, TypeError) as error:
+    except (ValueError, TOMLKitError, TypeError) as error:
         raise UserError(f"{path} cannot be changed: {error}", by_hand) from error
-    if raw.startswith(BOM_UTF8):
-        text = f"\ufeff{text}"
-    parse(text, f"{path}, changed so,")
+    if not _says(text, wanted):
+        raise UserError(f"{path} cannot be changed safely as it is written.", by_hand)
     return text
 
 
@@ -530,19 +571,6 @@ def _set(tables: Any, key: Sequence[str], value: Any) -> None:
         tables[name].update(value)
     else:
         tables[name] = value
-
-
-def put_in_place(path: Path, text: str) -> None:
-    """Write a configuration whole. Raises OSError.
-
-    A link stays one: the file that it names is written. The mode is kept.
-    """
-    try:
-        real = path.resolve()
-        mode = stat.S_IMODE(real.stat().st_mode)
-        put(real, text.encode(), mode=mode, aside=real.with_name(f"{TEMP_PREFIX}{os.getpid()}"))
-    except OSError as error:  # it names the temporary file
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _message(kind: str, message: str) -> str:
@@ -670,32 +698,32 @@ def accept(
     Raises UserError if that cannot be written.
     """
     written = guarded(config)
-    before = _read(state) or {}
-    chosen = differing(written, before) if keys is None else tuple(keys)
-    after = dict(before)
-    for key in chosen:
-        after.pop(key, None)
-        if key in written:
-            after[key] = written[key]
-    try:
-        put(state.accepted, json.dumps(_nested(after), indent=2).encode())
-    except OSError as error:
-        raise cannot_write(state.accepted, error) from error
+    with _one_writer(state.accepted):
+        before = _read(state) or {}
+        chosen = differing(written, before) if keys is None else tuple(keys)
+        after = dict(before)
+        for key in chosen:
+            after.pop(key, None)
+            if key in written:
+                after[key] = written[key]
+        try:
+            put(state.accepted, json.dumps(_nested(after), indent=2).encode())
+        except OSError as error:
+            raise cannot_write(state.accepted, error) from error
     return differing(after, before)
 
 
-def change(vault: Path, env: Mapping[str, str], text: str, keys: Iterable[Key]) -> None:
-    """Write the text of a vault's configuration, and accept what it says of `keys` alone.
+def change(vault: Path, env: Mapping[str, str], settings: Mapping[Key, Any]) -> None:
+    """Change settings of a vault, as `write_settings` does, and accept them alone.
 
-    Before the first start nothing is accepted: that start accepts all. Raises OSError, and
-    UserError for a text that is no configuration, or if `accept` cannot write.
+    Before the first start nothing is accepted: that start accepts all. Raises UserError, also if
+    `accept` cannot write.
     """
-    path = vault / CONFIG_PATH
-    config = parse(text, f"{path}, changed so,")
-    put_in_place(path, text)
+    config = write_settings(vault, settings)
     state = vault_state(vault, env)
-    if _read(state) is not None and (chosen := [key for key in keys if is_guarded(key)]):
-        accept(state, config, chosen)
+    if (accepted := _read(state)) is not None:
+        keys = {*accepted, *guarded(config)}
+        accept(state, config, [k for k in keys if any(k[: len(one)] == one for one in settings)])
 
 
 def guarded(config: Config) -> dict[Key, Any]:

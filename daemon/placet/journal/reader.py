@@ -30,7 +30,7 @@ from placet.journal.database import (
 )
 from placet.journal.errors import BUSY_MS, CACHE_KB, is_damage, may_pass, plainly, primary_code
 from placet.journal.file import damaged
-from placet.journal.schema import ACTIVITY, UPGRADED, must_be_released, schema_of
+from placet.journal.schema import ACTIVITY, must_be_released, schema_of
 from placet.journal.writes import (
     BodyDamaged,
     CaseRow,
@@ -460,8 +460,7 @@ def open_reader(path: Path) -> Iterator[Reader]:
     """
     with snapshot(path) as connection:
         version = schema_of(connection, path)
-        if version != UPGRADED:
-            must_be_released(version, path)
+        must_be_released(version, path)
         if version < schema.latest():
             raise UserError(
                 f"the journal {path} was written by an older placet (schema {version})",

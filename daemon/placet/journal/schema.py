@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,8 +88,6 @@ SCHEMA: tuple[Step, ...] = (
 """The migrations, oldest first; append, never edit a released one."""
 FIRST = 9
 """The number of the first migration; schemas before it were never released and are refused."""
-UPGRADED = 6
-"""The one earlier schema that is upgraded, in `journal/upgrade.py`."""
 
 ACTIVITY = (
     "id, timestamp, trace_id, actor, agent, action_type, entity_type, entity_id, metadata, hash"
@@ -154,12 +153,14 @@ def schema_of(connection: Connection, path: Path) -> int:
     return version
 
 
-def must_be_released(version: int, name: object) -> None:
+def must_be_released(version: int, path: Path) -> None:
     """Raise UserError for a journal from before the first release; queries still work on it."""
     if 0 < version < FIRST:
+        folder = shlex.quote(str(path.parent))
+        kept = shlex.quote(str(path.parent / f"schema-{version}"))
         raise UserError(
-            f"the journal {name} was written by a placet from before the first release "
-            f"(schema {version})",
-            "move it out of that folder and start the daemon: it begins a new one, "
-            "and open plans come back for review",
+            f"the journal {path} is from before the first release (schema {version}). "
+            "This placet cannot use it.",
+            f"Keep it and begin a new one: mkdir {kept} && mv {folder}/{path.name}* {kept}. "
+            "When the daemon starts, open plans come back for review.",
         )

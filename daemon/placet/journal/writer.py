@@ -40,9 +40,13 @@ from placet.journal.file import (
     set_aside,
 )
 from placet.journal.maintenance import backup
-from placet.journal.reader import PatientFile, Reader, lease_of, plain_errors
-from placet.journal.schema import UPGRADED, must_be_released, schema_of
-from placet.journal.upgrade import upgrade
+from placet.journal.reader import (
+    PatientFile,
+    Reader,
+    lease_of,
+    plain_errors,
+)
+from placet.journal.schema import must_be_released, schema_of
 from placet.journal.writes import (
     AcquireLease,
     AddActivity,
@@ -261,13 +265,9 @@ def _sound_file(path: Path, now: Callable[[], datetime], say: Callable[[str], No
     if damage:
         aside = set_aside(path, now())
         say(f"the journal was damaged ({damage}); it is kept as {aside}, and a new one was begun")
-    copy = path.with_name(f"journal.before-schema-{schema.latest()}.db")
-    if version == UPGRADED:
-        say(upgrade(path, copy))
-        return aside
     must_be_released(version, path)
     if 0 < version < schema.latest():
-        backup(path, copy)
+        backup(path, path.with_name(f"journal.before-schema-{schema.latest()}.db"))
     return aside
 
 

@@ -1,7 +1,7 @@
 """Find, write and remove placet's box: lines between two marks, directly below the properties.
 
 Only one box counts: the one in that place, with both marks. Marks anywhere else are text. A box
-without its end mark is text too.
+without its end mark is text too. A formatter may have put a mark into the quote next to it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ END = "%% /placet %%"
 
 _EOL = r"[ \t]*+(?:\r\n|\n|\r)"
 # linters put a blank line below the properties
-_OPENING = re.compile(rf"(?:{_EOL})*+{re.escape(BEGIN)}{_EOL}")
-_CLOSING = re.compile(rf"{re.escape(END)}(?<=[\r\n]{re.escape(END)})(?:[ \t]*+\Z|{_EOL})")
+_OPENING = re.compile(rf"(?:[> \t]*+{_EOL})*+[> \t]*+{re.escape(BEGIN)}{_EOL}")
+_CLOSING = re.compile(rf"(?<=[\r\n])[> \t]*+{re.escape(END)}(?:[ \t]*+\Z|{_EOL})")
 _BLANK = re.compile(_EOL)
 _LINE_END = re.compile(r"\r\n|\n|\r")
 

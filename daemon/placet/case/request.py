@@ -10,6 +10,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 from placet.case.case import Request
+from placet.case.notes import REQUEST_KEYS
 from placet.chat.budget import Complexity
 from placet.errors import PlacetError, one_line
 from placet.note.frontmatter import Note
@@ -17,7 +18,7 @@ from placet.note.hidden_text import shortened
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.scope import MAX_BUDGET_USD, budget_problem
 
-KEYS = ("status", "trace_id", "agent", "portal", "priority", "complexity", "budget_usd")
+KEYS = ("status", "trace_id", *REQUEST_KEYS)
 """The keys of a request that mean something."""
 NEAR = 0.75
 """Least likeness (difflib's) at which an unknown key counts as a slip of the pen.

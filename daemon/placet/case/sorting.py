@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from placet.case.callout import box_edits_to_text, is_own_box
 from placet.case.case import Case, NoteSeen
 from placet.case.life_cycle import OPEN, State
-from placet.case.notes import ASKS, DRAFT
+from placet.case.notes import ASKS, DRAFT, plan_meaning
 from placet.case.question_note import is_question_note
 from placet.note.frontmatter import plan_digest
 from placet.note.paths import Folder, plan_name, show
@@ -139,7 +139,7 @@ def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
     raw = box_edits_to_text(plan.raw, case, plan.path)
     if plan.problem or (plan.is_plan and raw == plan.raw):
         return plan
-    return replace(plan, raw=raw, digest=plan_digest(raw))
+    return replace(plan, raw=raw, digest=plan_digest(raw), meaning=plan_meaning(raw))
 
 
 def is_by_place(notes: CaseNotes) -> bool:

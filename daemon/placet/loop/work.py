@@ -166,9 +166,9 @@ class Dispatch:
         A mission that a person stopped needs no worker to end, where none has it, nor does one
         that this daemon began.
         """
-        if planning and (counted := self._counted(case)) is None:
-            return
         if planning:
+            if (counted := self._counted(case)) is None:
+                return
             case = counted
         worker: AssignedWorker | None = None
         if self.team is not None and (planning or not self.team.is_here(case)):

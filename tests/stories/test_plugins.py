@@ -125,3 +125,19 @@ def test_other_keys_stay_outside_of_prompts(vault: TestVault) -> None:
     assert "Say hello" in sent
     assert "zebra" not in sent
     assert "okapi" not in sent
+
+
+def test_merge_in_agent_note_stops_planning(vault: TestVault) -> None:
+    model, time = Fake(greeter), Time()
+    agent = vault.root / "System/Agents/default.md"
+    agent.write_text("<<<<<<< HEAD\nBe kind.\n=======\nBe quick.\n>>>>>>> phone\n")
+    vault.drop("Say hello\n")
+    with looping(vault, model=lambda: model, time=time) as running:
+        running.settle()
+        side = (vault.root / "Inbox/Requests/Say hello.placet.md").read_text()
+        assert "`System/Agents/default.md` holds an unresolved merge" in side
+        assert not model.asks
+        agent.write_text("Be kind.\n")
+        time.pass_time(61)
+        running.settle()
+    assert plannings(model) == 1

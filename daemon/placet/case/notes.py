@@ -23,6 +23,7 @@ from placet.note.frontmatter import (
     read_note,
     stamp,
 )
+from placet.note.markdown import merge_problem
 from placet.note.meaning import meaning_of
 from placet.note.paths import QUEUES, Folder, is_utf8
 from placet.plan.comments import rejection_reason
@@ -172,7 +173,8 @@ def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
     note = read_note(raw)
     folder = next(f for f in QUEUES if path.startswith(f"{f}/"))
     meta = note.meta
-    problem = note.problem if is_utf8(path) else NOT_UTF8
+    merge = merge_problem(raw.decode(errors="replace")) if b"<<<<<<<" in raw else ""
+    problem = (merge or note.problem) if is_utf8(path) else NOT_UTF8
     if len(raw) > MAX_PLAN_BYTES and folder is not Folder.REQUESTS:
         problem = problem or (
             f"It is {len(raw):,} bytes long, and placet reads plans of at most {MAX_PLAN_BYTES:,}. "

@@ -21,6 +21,8 @@ class Why(StrEnum):
     WORKER = "worker"  # no worker of the team is there for it
     # a person has to say whether, or how much of it, the vault may have as its history
     HISTORY = "history"
+    # a note with the agent's instructions has to be mended by a person
+    INSTRUCTIONS = "instructions"
     WALL = "wall"  # commands would run in a weaker sandbox than the approver was shown
     MISTAKE = "mistake"  # placet's own
 
@@ -62,7 +64,7 @@ class Hold:
 
 def wait_text(why: Why, reason: str, after_s: float) -> str:
     """Return the text for people about work that is retried after `after_s` seconds."""
-    if why in (Why.HISTORY, Why.WALL):
+    if why in (Why.HISTORY, Why.INSTRUCTIONS, Why.WALL):
         return reason
     who = _WAITED_FOR.get(why, "the model")
     if not after_s:

@@ -60,6 +60,7 @@ from yaml.reader import ReaderError
 
 from placet.errors import PlacetError
 from placet.note.box import without_box
+from placet.note.markdown import merge_line
 
 # Longest frontmatter in characters, far above real ones. Hostile input of this size takes under a
 # second.
@@ -148,6 +149,8 @@ def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
     try:
         return tomllib.loads(text, parse_float=parse_float)
     except ValueError as error:
+        if line := merge_line(text):
+            raise ValueError(f"it holds an unresolved merge (at line {line})") from error
         found = _LONG_NUMBER.search(text)
         if found is None or isinstance(error, tomllib.TOMLDecodeError):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from placet.case.callout import box_edits_to_text, is_own_box
 from placet.case.case import Case, NoteSeen
@@ -127,6 +128,36 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> NotesByO
     for its in found.of_case.values():
         _tell_of_several_plans(its.plans, found)
     return found
+
+
+def copies(new: Iterable[NoteSeen], notes: Iterable[NoteSeen]) -> dict[str, str]:
+    """Return by path why new requests are not planned: each looks like a copy of another one.
+
+    `notes` are all notes. A copy has the text of the other one in its folder, and its name and
+    some words, which each program chooses.
+    """
+    same: dict[tuple[str, str], list[PurePosixPath]] = {}
+    for note in notes:
+        if note.folder is Folder.REQUESTS and note.raw.strip():
+            place = PurePosixPath(note.path)
+            same.setdefault((str(place.parent), note.digest), []).append(place)
+    out: dict[str, str] = {}
+    for note in new:
+        place = PurePosixPath(note.path)
+        beside = same.get((str(place.parent), note.digest), [])
+        if original := next((one for one in beside if _names_copy(one.stem, place.stem)), None):
+            out[note.path] = (
+                f"This note has the text and the name of `{show(original.name)}`, so it may be a "
+                "copy that a program made. If it is one, delete it. To have it planned as well, "
+                "change its text or give it another name."
+            )
+    return out
+
+
+def _names_copy(original: str, name: str) -> bool:
+    """Return whether `name` is `original` with other words before or behind it."""
+    before, found, behind = name.partition(original)
+    return bool(found and (before or behind)) and not (before[-1:] + behind[:1]).isalnum()
 
 
 def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,6 @@ from placet.case.settle import Fingerprint
 from placet.disk.confine import FILE, LISTING, EntryKind, Held, enter, kind_of
 from placet.disk.files import lock
 from placet.note.paths import (
-    SIDE_CALLOUT,
     TEMP_PREFIX,
     is_note,
     is_side_note,
@@ -132,7 +132,8 @@ def _explains(folder: int, path: str) -> bool:
             head = os.read(handle, HEAD_BYTES)
     except OSError:
         return True
-    return not head or SIDE_CALLOUT.encode() in head
+    # a formatter may have taken the blank away, or escaped the bracket
+    return not head or re.search(rb">[ \t]?\\?\[!warning", head) is not None
 
 
 def sweep(folder: int, depth: int) -> int:

@@ -621,7 +621,7 @@ def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
             "Text with half a character (a lone surrogate) cannot be written to frontmatter."
         )
     visible = text.isprintable()
-    if quote == "'" and visible and "'" not in text:
+    if quote == "'" and visible and "'" not in text and "<%" not in text:
         return f"'{text}'"
     if quote != '"':
         if _utc_time(text):
@@ -629,10 +629,9 @@ def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
         if kind is Frontmatter.YAML and visible and _is_plain(text):
             return text
     # JSON's escapes are also valid in YAML and TOML. Characters that are invisible or would be
-    # folded are escaped too.
-    return "".join(
-        c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False)
-    )
+    # folded are escaped too, and what begins a command of Templater.
+    written = json.dumps(text, ensure_ascii=False).replace("<%", r"<\u0025")
+    return "".join(c if c.isprintable() else _escaped(c) for c in written)
 
 
 def _escaped(char: str) -> str:

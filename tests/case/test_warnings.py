@@ -10,6 +10,7 @@ import pytest
 from placet.case.callout import PlanHead, box_of, compose, with_box
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
+from placet.case.notes import inspect_note
 from placet.chat.budget import Complexity
 from placet.note.box import without_box
 from placet.note.frontmatter import Frontmatter, plan_digest, read_note, split_note
@@ -114,3 +115,11 @@ def test_dangers_and_hidden_text_stand_on_top() -> None:
     line = int(text.split("> - line ")[1].split()[0])
     below = without_box(read_note(text.encode()).body)
     assert "Do it." in below.splitlines()[line - 1]
+
+
+@pytest.mark.parametrize("key", ["status", "decision"])
+def test_list_in_place_of_a_word_is_named(key: str) -> None:
+    note = inspect_note("Inbox/Plans/a_plan.md", f"---\n{key}:\n  - draft\n---\nx\n".encode(), "")
+    assert note.problem == (
+        f"`{key}` is a list, and must be one word. Write `{key}: draft` on one line."
+    )

@@ -187,6 +187,7 @@ def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
             or f"`trace_id: {claimed[:60]}` is not a trace id. Remove the line; "
             "placet writes its own."
         )
+    problem = problem or _listed(meta)
     is_plan = "request_id" in meta and "revision" in meta
     asked = {"asked_at", "request_id"} <= meta.keys() or (bool(note.problem) and _asked(raw))
     lost = folder is Folder.QUESTIONS and not trace_id
@@ -219,6 +220,15 @@ def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
         box.lines if is_plan and (box := find_box(note.body)) is not None else (),
         plan_meaning(raw) if of_plan else meaning_of(raw, REQUEST_KEYS),
     )
+
+
+def _listed(meta: Mapping[str, Any]) -> str:
+    """Return which property is a list where placet expects one word, or an empty string."""
+    for key in ("status", "decision"):
+        if isinstance(value := meta.get(key), list):
+            word = value[0] if value else "…"
+            return f"`{key}` is a list, and must be one word. Write `{key}: {word}` on one line."
+    return ""
 
 
 def plan_meaning(raw: bytes) -> str:

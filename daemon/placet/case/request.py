@@ -185,7 +185,8 @@ def _word(meta: Mapping[str, Any], key: str, problems: list[str]) -> str:
         return value.strip().removeprefix("[[").removesuffix("]]")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    problems.append(f"`{key}` must be one word.")
+    is_list = " It is a list." if isinstance(value, list) else ""
+    problems.append(f"`{key}` must be one word.{is_list}")
     return ""
 
 

@@ -266,3 +266,19 @@ def test_stray_key_is_named_with_its_line() -> None:
         "Line 5 is not in the properties, so `portal: code` has no effect. Put it between two lines "
         "`---` at the very top. If it is text, write two lines `---` above it.",
     )
+
+
+def test_plan_for_a_finished_request_says_so(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    vault.drop("Say hello\n")
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+        running.settle()
+        assert "carried out before" not in vault.plan().read_text()
+        vault.approve()
+        running.settle()
+        done = vault.root / "Inbox/Archive/Say hello.md"
+        vault.drop(done.read_text().replace("Say hello", "Say goodbye"), "Say goodbye.md")
+        running.settle()
+    plans = "".join(path.read_text() for path in (vault.root / "Inbox/Plans").glob("*.md"))
+    assert "carried out before" in plans
+    assert "revision: 2" in plans

@@ -50,6 +50,7 @@ EDITS = {
     "a blank": lambda raw: raw.replace(b"# Fix it", b"# Fix  it"),
     "a paragraph": lambda raw: raw.replace(b"\n\n", b"\n", 1),
     "portal": lambda raw: raw.replace(b"portal: code", b"portal: other"),
+    "another spelling": lambda raw: raw.replace(b"portal: code", b"portal: Code"),
     "no portal": lambda raw: raw.replace(b"portal: code\n", b""),
     "a line end in a code block": lambda raw: raw.replace(b"\n```\n", b"\r\n```\n"),
 }
@@ -90,3 +91,8 @@ def test_person_changes_meaning(edit: str, raw: bytes) -> None:
 def test_unreadable_note_means_its_bytes() -> None:
     broken = b"---\nportal: [\n---\nx\n"
     assert meaning_of(broken, REQUEST_KEYS) != meaning_of(broken + b"\n", REQUEST_KEYS)
+
+
+def test_names_of_digits_differ() -> None:
+    one, other = (f'---\nportal: "{name}"\n---\nx\n'.encode() for name in ("007", "7"))
+    assert meaning_of(one, REQUEST_KEYS) != meaning_of(other, REQUEST_KEYS)

@@ -7,16 +7,16 @@ What placet stores, approves and shows to a model is the note's bytes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 
 from placet.codec import sha256
 from placet.note.box import without_box
 from placet.note.frontmatter import read_note
-from placet.note.markdown import BREAK, Fence, fence_at
+from placet.note.markdown import BREAK, outside_fences
 
-_ENDS = re.compile(r"\r\n|\n|\r|\Z")
+_NUMBERS = frozenset({"priority", "budget_usd", "revision"})
 
 
 def meaning_of(raw: bytes, keys: Collection[str]) -> str:
@@ -29,34 +29,25 @@ def meaning_of(raw: bytes, keys: Collection[str]) -> str:
     note = read_note(raw)
     if note.problem:
         return sha256(raw)
-    values = ((key, _value(note.meta.get(key))) for key in sorted(keys))
+    values = ((key, _value(key, note.meta.get(key))) for key in sorted(keys))
     head = "".join(f"{key}={value!r}\n" for key, value in values if value)
     return sha256(f"{head}\n{_text(without_box(note.body))}".encode(errors="replace"))
 
 
-def _value(value: object) -> str:
-    """Return a property's value without its quotes and its way of writing a number."""
+def _value(key: str, value: object) -> str:
+    """Return a property's value without its quotes, and a number in one form."""
     text = "" if value is None else str(value).strip()
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return text
-    return str(number.normalize()) if number.is_finite() else text
+    with suppress(InvalidOperation):
+        if key in _NUMBERS:
+            return str(Decimal(text).normalize())
+    return text
 
 
 def _text(body: str) -> str:
-    first = BREAK.search(body)
-    usual = first[0] if first is not None else "\n"
-    out: list[str] = []
-    fence: Fence | None = None
-    at = 0
-    for found in _ENDS.finditer(body):
-        line, end = body[at : found.start()], found[0]
-        at = found.end()
-        kept = end if fence is not None and end != usual else "\n"
-        out += line, kept
-        if fence is None:
-            fence = fence_at(line)
-        elif fence.closes(line):
-            fence = None
-    return "".join(out).strip("\n")
+    usual = BREAK.search(body)
+    lines = body.replace(usual[0], "\n").split("\n") if usual is not None else [body]
+    return "\n".join(outside_fences(lines, _with_line_feeds)).strip("\n")
+
+
+def _with_line_feeds(line: str) -> str:
+    return line.removesuffix("\r").replace("\r", "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,3 +97,9 @@ def test_unreadable_note_means_its_bytes() -> None:
 def test_names_of_digits_differ() -> None:
     one, other = (f'---\nportal: "{name}"\n---\nx\n'.encode() for name in ("007", "7"))
     assert meaning_of(one, REQUEST_KEYS) != meaning_of(other, REQUEST_KEYS)
+
+
+@pytest.mark.parametrize("number", ["1e9999999", "sNaN", "Infinity", "x", "[1, 2]", "{a: 1}"])
+def test_any_value_has_a_meaning(number: str) -> None:
+    raw = f"---\nbudget_usd: {number}\n---\nx\n".encode()
+    assert meaning_of(raw, REQUEST_KEYS) != meaning_of(b"x\n", REQUEST_KEYS)

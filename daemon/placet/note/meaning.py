@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from placet.codec import sha256
 from placet.note.box import without_box
@@ -37,7 +37,7 @@ def meaning_of(raw: bytes, keys: Collection[str]) -> str:
 def _value(key: str, value: object) -> str:
     """Return a property's value without its quotes, and a number in one form."""
     text = "" if value is None else str(value).strip()
-    with suppress(InvalidOperation):
+    with suppress(ArithmeticError):
         if key in _NUMBERS:
             return str(Decimal(text).normalize())
     return text

@@ -46,10 +46,10 @@ _BOX = re.compile(r"\s*[-*+][ \t]+\[(.)\][ \t]+(.*)")
 # fields of Dataview, a block id.
 _MARKS = "✅❌\N{HEAVY PLUS SIGN}⏳⌛🛫📅📆🗓⏫🔼🔽🔺⏬🏁🆔⛔"
 _FIELD = (
-    rf"[{_MARKS}]\ufe0f?[ \t]*[\w,:-]*|🔁[ \t]*\w[\w \t]*"
+    rf"[{_MARKS}]\ufe0f?(?:[ \t]*+[\w,:-]++)?+|🔁(?:[ \t]*+\w++)++"
     r"|\[[\w -]+::[^\]]*\]|\([\w -]+::[^)]*\)|\^[\w-]+"
 )
-_PLUGIN_FIELDS = re.compile(rf"(?:[ \t]+(?:{_FIELD}))*[ \t]*")
+_PLUGIN_FIELDS = re.compile(rf"(?:[ \t]++(?:{_FIELD}))*+[ \t]*+")
 _BLANK_ITEM = re.compile(r"[ \t>]*(?:[-*+](?:[ \t]+|$))?(?:\[.\](?:[ \t]|$))?")
 _NO_BOX = re.compile(r"(?m)^([ \t]*\S+[ \t]+)(?=\[[ xX]\])")
 

@@ -13,7 +13,7 @@ _LONGEST_BLOCK = 40  # lines between two lines of dashes
 _UNSEEN = "\ufeff\u200b\u200c\u200d\u2060\u00ad"
 _DASHES = re.compile(rf"[\s{_UNSEEN}]*[-+\u2010-\u2015\u2212\u2500]{{2,}}[\s{_UNSEEN}]*")
 _KEY = re.compile(
-    r"(?:^|(?<=[{,(\[]))[\s>*_-]*[\"']?(\w+)[\"']?[*_]*\s*(?:::?|=)[*_]*\s*([^,{}]*)", re.IGNORECASE
+    r"(?:^|(?<=[{,(\[]))[\s>*_-]*+[\"']?([A-Za-z]\w*+)[\"']?[*_]*+\s*+(?:::?|=)[*_]*+\s*+([^,{}]*+)"
 )
 
 

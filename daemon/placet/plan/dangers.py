@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 from placet.note.escape import code
 from placet.plan.dangerous_commands import (
@@ -137,6 +138,11 @@ def _run_dangers(argv: tuple[str, ...], *, network: bool) -> Iterator[str]:
         yield f"{entry} allows whatever may follow it: the entry does not say what."
 
 
+# Bounds of the comparison of lines with each other: it takes the product of these numbers.
+_MOST_LINES = 100
+_MOST_SEGMENTS = 12
+
+
 def _undone(write: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each `!` line that a later line undoes: the last match decides."""
     last = {pattern: at for at, pattern in enumerate(write) if pattern.startswith("!")}
@@ -146,10 +152,10 @@ def _undone(write: Sequence[str]) -> Iterator[str]:
             [one for one in some if one[0] != "!" and _overlap(taken, _segments(one))]
             for some in (write[:at], write[at + 1 :])
         )
-        for again in later if earlier else ():
+        if earlier and later:
             yield (
                 f"The `!` line for {code(pattern[1:])} forbids less than it says: "
-                f"{code(again)}, which stands below it, allows some of these files again."
+                f"{code(later[0])}, which stands below it, allows some of these files again."
             )
 
 
@@ -159,7 +165,9 @@ def _segments(pattern: str) -> list[str]:
 
 
 def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether a path may match both globs, given by their segments."""
+    """Return whether a path may match both globs, given by their segments; of long ones a guess."""
+    if max(len(one), len(other)) > _MOST_SEGMENTS:
+        return True
     # row[n]: whether the segments of `one` so far and the first n of `other` match a common path
     row = [all(segment == "**" for segment in other[:n]) for n in range(len(other) + 1)]
     for mine in one:
@@ -172,6 +180,7 @@ def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
     return row[-1]
 
 
+@lru_cache(maxsize=512)
 def _meet(one: str, other: str) -> bool:
     """Return whether a name may match both segments; of two with wildcards that is a guess."""
     wild = [re.search(r"[*?\[]", segment) for segment in (one, other)]
@@ -186,7 +195,7 @@ def _meet(one: str, other: str) -> bool:
 
 def dangers(scope: Scope) -> list[str]:
     """Return one sentence for each thing in `scope` that a reviewer should look at twice."""
-    out: list[str] = [*_undone(scope.write)]
+    out: list[str] = [*_undone(scope.write[:_MOST_LINES])]
     for pattern in scope.write:
         if not pattern.startswith("!"):
             out += _write_dangers(pattern)

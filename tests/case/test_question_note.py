@@ -51,7 +51,6 @@ Edit = Callable[[str], str]
     [
         (lambda t: t.replace("[ ] Good", "[x] Good"), "Good morning", 2),
         (lambda t: t.replace("\n", "\r\n").replace("- [ ] Hello", "- [x] Hello"), "Hello", 1),
-        (lambda t: t.replace("- [ ] Hello", "- [ ] Hello\n- [x] Ahoy"), "Ahoy", 0),
         (
             lambda t: t.replace("- [ ] Hello", "- [X] Hello") + "\nBut loud.\n",
             "Hello\nBut loud.",
@@ -70,6 +69,36 @@ def test_answer_is_box_property_or_text(edit: Edit, text: str, chosen: int) -> N
     assert edit(asked()) != asked()
     found, number = answer(edit(asked()))
     assert (found.removeprefix("- \n"), number) == (text, chosen)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        " ✅ 2026-11-28",
+        " \N{HEAVY PLUS SIGN} 2026-11-01 ⏳ 2026-11-02 ✅ 2026-11-28",
+        " [completion:: 2026-11-28]",
+        "  (completion:: 2026-11-28) ",
+        " ^a1b2c3",
+        " 🔁 every day ✅ 2026-11-28",
+        " 🗓️ 2026-11-28",
+    ],
+)
+def test_tick_with_plugin_field_is_the_answer(field: str) -> None:
+    assert answer(asked().replace("- [ ] Hello", f"- [x] Hello{field}")) == ("Hello", 1)
+
+
+def test_longest_ticked_option_wins() -> None:
+    options = ("MIT", "MIT ✅ 2026-11-28")
+    ticked = asked(options).replace("[ ] MIT ✅", "[x] MIT ✅")
+    assert answer(ticked, options) == (options[1], 2)
+
+
+@pytest.mark.parametrize("line", ["[x] Ahoy", "[x] Hello or so", "[-] Hello", "[/] Hello"])
+def test_strange_tick_is_named(line: str) -> None:
+    note = seen(asked().replace("- [ ] Hello", f"- {line}"))
+    found = answer_in(note, GREETINGS)
+    assert found.text == ""
+    assert "does not understand this tick" in found.problem
 
 
 @pytest.mark.parametrize(

@@ -206,3 +206,88 @@ def test_request_with_misspelled_key_waits_for_correction(tmp_path: Path) -> Non
 
 def test_unchanged_keys_are_not_listed() -> None:
     assert changed_keys({"portal": "a"}, {"portal": "a"}) == ""
+
+
+AGENTS, PORTALS = ("default",), ("code",)
+KEYS = "portal: code\nstatus: draft\nbudget_usd: 0.50"
+
+
+def problems(text: str) -> tuple[str, ...]:
+    try:
+        read_request("a.md", read_note(text.encode()), AGENTS, PORTALS, "default")
+    except RequestProblems as found:
+        return found.problems
+    return ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"-----\n{KEYS}\n-----\nDo it\n",
+        "---\nportal:code\n---\nDo it\n",
+        f"\n---\n{KEYS}\n---\nDo it\n",
+        f"---\nid: x\naliases: []\n---\n---\n{KEYS}\n---\nDo it\n",
+        f"———\n{KEYS}\n———\nDo it\n",
+        "---\nportal:\u00a0code\n---\nDo it\n",
+        f"# Do it\n\n---\n{KEYS}\n---\nDo it\n",
+        f"<!-- mine -->\n---\n{KEYS}\n---\nDo it\n",
+        f"\u200b---\n{KEYS}\n---\nDo it\n",
+        f" ---\n{KEYS}\n---\nDo it\n",
+        '{"portal": "code", "status": "draft"}\n\nDo it\n',
+        '{\n  "portal": "code",\n  "status": "draft"\n}\n\nDo it\n',
+        f"\ufeff\ufeff---\n{KEYS}\n---\nDo it\n",
+        "portal:: code\nDo it\n",
+        "Do it [portal:: code]\n",
+        "**Portal**: `code`\nDo it\n",
+        f"---\na\nb\nc\nd\ne\nf\n{KEYS}\n---\nDo it\n",
+        *(f"{line}\nDo it\n" for line in KEYS.split("\n")),
+        "agent: [[default]]\nDo it\n",
+        "priority: 3 # soon\nDo it\n",
+        "complexity: trivial\nDo it\n",
+    ],
+)
+def test_keys_outside_of_properties_are_named(text: str) -> None:
+    found = problems(text)
+    assert found
+    assert all("is not in the properties" in one or "frontmatter" in one for one in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"---\n---\n{KEYS}\nDo it\n",
+        f"---\nstatus: planned\ntrace_id: 9b20b19d-bd92-5906-8be0-05a93c00a401\n---\n{KEYS}\n",
+        "Status: the login page is broken\n",
+        "portal: elsewhere\n",
+        "Priority: high\n",
+        "# Title\n\n---\n\nText below a rule\n",
+        "```yaml\nportal: code\n```\nDo it\n",
+        f"1\n2\n3\n4\n5\n{KEYS}\n",
+        "---\nportal: code\n---\nDo it\n",
+    ],
+)
+def test_text_is_not_taken_for_properties(text: str) -> None:
+    assert problems(text) == ()
+
+
+def test_stray_key_is_named_with_its_line() -> None:
+    assert problems("---\nid: x\n---\n\nportal: code\n") == (
+        "Line 5 is not in the properties, so `portal: code` has no effect. Put it between two lines "
+        "`---` at the very top. If it is text, write two lines `---` above it.",
+    )
+
+
+def test_plan_for_a_finished_request_says_so(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    vault.drop("Say hello\n")
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
+        running.settle()
+        assert "carried out before" not in vault.plan().read_text()
+        vault.approve()
+        running.settle()
+        done = vault.root / "Inbox/Archive/Say hello.md"
+        vault.drop(done.read_text().replace("Say hello", "Say goodbye"), "Say goodbye.md")
+        running.settle()
+    plans = "".join(path.read_text() for path in (vault.root / "Inbox/Plans").glob("*.md"))
+    assert "carried out before" in plans
+    assert "revision: 2" in plans

@@ -19,7 +19,7 @@ from looping import Fake, Time, bare_vault, greeter, looping, says
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
-from placet.case.sorting import sort_notes
+from placet.case.sorting import copies, sort_notes
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.note.frontmatter import plan_digest
 from vaultkit import TestVault
@@ -224,3 +224,36 @@ def test_note_at_plan_path_has_plan_digest() -> None:
     note = inspect_note("Inbox/Plans/todo_plan.md", raw, "ann")
     (plan,) = sort_notes({TRACE: CASE}, [note]).of_case[TRACE].plans
     assert plan.digest == plan_digest(raw) != note.digest
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "X (Case Conflict)",
+        "X (Selective Sync Conflict)",
+        "X-HOST",
+        "X 2",
+        "X(1)",
+        "X copy",
+        "Copy of X",
+    ],
+)
+def test_copy_with_same_text_is_asked_about(name: str) -> None:
+    original, copy = (
+        inspect_note(f"Inbox/Requests/{stem}.md", b"Do it\n", "") for stem in ("X", name)
+    )
+    assert list(copies([original, copy], [original, copy])) == [copy.path]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("Inbox/Requests/X 2.md", "Do that\n"),
+        ("Inbox/Requests/Y.md", "Do it\n"),
+        ("Inbox/Requests/Xenon.md", "Do it\n"),
+        ("Inbox/Requests/more/X 2.md", "Do it\n"),
+    ],
+)
+def test_other_request_is_not_a_copy(path: str, text: str) -> None:
+    original = inspect_note("Inbox/Requests/X.md", b"Do it\n", "")
+    assert copies([note := inspect_note(path, text.encode(), "")], [original, note]) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,32 @@ def test_folder_named_like_side_note_is_kept(tmp_path: Path) -> None:
     (vault.root / "Inbox/Requests/Bad.placet.md").mkdir()
     look(vault)
     assert (vault.root / "Inbox/Requests/Bad.placet.md").is_dir()
+
+
+@pytest.mark.parametrize(
+    "touched",
+    [
+        lambda text: f"---\nupdated: 2026-11-28\naliases: []\n---\n{text}",
+        lambda text: text.replace("> - ", "> * ").replace("\n", "\r\n") + "\n\n",
+        lambda text: text.replace("`", "\\`").replace("> ", ">"),
+    ],
+)
+def test_side_note_touched_by_plugin_stays_own(
+    tmp_path: Path, touched: Callable[[str], str]
+) -> None:
+    vault = bare_vault(tmp_path)
+    note = vault.drop(BAD, "Bad.md")
+    look(vault)
+    side = vault.root / "Inbox/Requests/Bad.placet.md"
+    side.write_text(touched(side.read_text()))
+    before = side.read_bytes()
+    look(vault)
+    assert side.read_bytes() == before
+    note.write_text(BAD.replace("99", "98"))
+    look(vault)
+    assert "priority: 98" in side.read_text()
+    side.write_text(touched(side.read_text()))
+    look(vault)
+    note.write_text("Say hello\n")
+    look(vault)
+    assert not side.exists()

@@ -6,7 +6,8 @@ import pytest
 from tests.plan.test_left_out import PARTS, TICKED, planned
 
 from looping import Fake, Time, looping, says
-from placet.note.checkboxes import BOX_WORDS
+from placet.note.checkboxes import BOX_WORDS, MALFORMED, wrong_with
+from placet.note.escape import sentence
 from placet.note.frontmatter import stamp
 from placet.plan.comments import comments
 from placet.plan.left_out import left_out, with_other_tick
@@ -82,3 +83,9 @@ def test_steps_are_identified_by_their_visible_number() -> None:
     bare = body.replace("### 1. ", "### ").replace("### 2. ", "### 2024 ")
     assert left_out(parse_plan(with_other_tick(bare, 2))) == "step 2"
     assert parse_plan(shorter).steps == plan.steps[1:]
+
+
+def test_sentence_about_a_box_keeps_its_code() -> None:
+    why = sentence(f"Step 1 {wrong_with([MALFORMED])}")
+    assert "`- [x] Do this step`" in why
+    assert "\\`" not in why

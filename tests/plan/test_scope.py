@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.plan.dangers import dangers
-from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.plan.scope import Scope, ScopeProblems, glob_matcher, scope_from
 
 
 def argv(command):
@@ -732,3 +732,33 @@ def test_only_exact_path_approves_file_by_name() -> None:
         )
     )
     assert scope.by_name() == ("a", "h")
+
+
+@pytest.mark.parametrize(
+    ("write", "named"),
+    [
+        (("src/**", "!src/auth/**", "src/*/**"), ["!src/auth/**"]),
+        (("src/**", "!src/auth/**", "src/auth/login.py"), ["!src/auth/**"]),
+        (("src/**", "!src/auth/", "**/login.py"), ["!src/auth/"]),
+        (("src/**", "!**/*.lock", "src/a.*"), ["!**/*.lock"]),
+        (("src/**", "!src/auth/**"), []),
+        (("!src/auth/**", "docs/**", "src/web/**"), []),
+        (("src/**", "!src/auth/**", "src/*/**", "!src/auth/**"), []),
+        (("src/**", "!src/*.lock", "src/*.py"), []),
+        (("src/**", "!src/a/*", "src/a/b/c"), []),
+    ],
+)
+def test_line_that_a_later_one_undoes_is_named(write: tuple[str, ...], named: list[str]) -> None:
+    said = [one for one in dangers(Scope(write)) if "forbids less than it says" in one]
+    assert [f"!{one.split('`')[3]}" for one in said] == named
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b*", "*", "**", "?b", "[ab]"]), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["a", "b*", "*", "**", "?b", "[ab]"]), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["a", "b", "ab", "bb"]), min_size=1, max_size=4).map("/".join),
+)
+def test_globs_that_match_a_path_overlap(one: list[str], other: list[str], path: str) -> None:
+    scope = Scope(("**", f"!{'/'.join(one)}", "/".join(other)))
+    if all(glob_matcher("/".join(glob))(path) for glob in (one, other)):
+        assert any("forbids less" in sentence for sentence in dangers(scope))

@@ -18,8 +18,12 @@ from placet.case.callout import box_of, with_box
 from placet.case.case import Case, KnownPlan
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
+from placet.case.question_note import answer_in
+from placet.case.stray_keys import stray_keys
 from placet.note.escape import code, paragraphs, sentence
+from placet.note.frontmatter import read_note
 from placet.note.hidden_text import find_unseen
+from placet.note.markdown import merge_line
 from placet.plan.comments import (
     comments,
     comments_section,
@@ -89,6 +93,22 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
     "code spans in a step": (lambda n: body(step="`a` ``b` " * n), read, 4_000),
     "footnotes": (lambda n: "[^1]: x\n" * n, find_unseen, 4_000),
     "maths that is never closed": (lambda n: "$x " * n, find_unseen, 20_000),
+    "lines that later lines undo": (
+        lambda n: "\n".join([*["*a/" * 11 + "**"] * n, *(f"!{'a*/' * 11}{i}" for i in range(n))]),
+        lambda text: dangers(Scope(tuple(text.split("\n")))),
+        200,
+    ),
+    "keys outside of the properties": (
+        lambda n: f"{'_' * n}{'(' * n}{'portal ' * n}\n---\n{'portal: ' * n}\n---\n",
+        lambda text: stray_keys(read_note(text.encode()), {"portal": lambda _: True}),
+        20_000,
+    ),
+    "fields behind a tick": (
+        lambda n: f"## Options\n\n- [x] yes{'  ✅ 🔁 a (b:: c)' * n} x\n",
+        lambda text: answer_in(inspect_note("Inbox/Questions/a.md", text.encode(), ""), ("yes",)),
+        4_000,
+    ),
+    "marks of a merge": (lambda n: "<<<<<<< a\n=======\n" * n, merge_line, 20_000),
     "links with titles that are never closed": (lambda n: '[a](b "' * n, find_unseen, 4_000),
     "fields": (lambda n: "[a:" * n, find_unseen, 10_000),
     "users of addresses": (lambda n: "ab://a" * n, find_unseen, 4_000),

@@ -13,7 +13,13 @@ from typing import Any
 from placet.activity import Action, Actor
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import ask_model
-from placet.agent.prompts import digests_of, guidance, notes_of_agent, system_prompt
+from placet.agent.prompts import (
+    INSTRUCTIONS_RETRY_S,
+    digests_of,
+    guidance,
+    notes_of_agent,
+    system_prompt,
+)
 from placet.agent.record import CALL, OPENING, TURN, Key, Opening, Postponed, Prepared, Record
 from placet.agent.tool_calls import (
     CUT_OFF,
@@ -41,7 +47,6 @@ from placet.disk.confine import Root
 from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
 
-INSTRUCTIONS_RETRY_S = 60.0
 READERS = 8
 """How many reads run in parallel. They wait for the disk, not for a processor."""
 
@@ -102,7 +107,7 @@ def begin(
             notes = notes_of_agent(vault, record.case.request.agent, remarks)
         instructions = digests_of(notes)
         if purpose is Purpose.EXECUTE and (why := changed_instructions(record.case, instructions)):
-            raise Postponed(why, INSTRUCTIONS_RETRY_S, Why.WALL)
+            raise Postponed(why, INSTRUCTIONS_RETRY_S, Why.INSTRUCTIONS)
         system = system_prompt(
             purpose,
             notes,

@@ -126,7 +126,7 @@ def plan_note(
     changed = changed_keys(dict(known), dict(case.request.keys)) if known else ""
     remarks = [
         *remarks,
-        *filter(None, [changed, _left(job)]),
+        *filter(None, [changed, _left(job), _done_before(case)]),
         *_estimate(ports, complexity, plan.scope.budget_usd),
         f"Commands would run in: {ports.sandbox.title}.",
         f"Planned by {code(model.name)} ({model.provider}) in "
@@ -163,6 +163,17 @@ def _left(job: Assignment) -> str:
     return (
         f"The plan before this one has {counted(len(job.left), 'comment')} without an answer. The "
         f"planner has read what they say: {link(archived.stem)}."
+    )
+
+
+def _done_before(case: Case) -> str:
+    """Say that a mission of this request is done, in case its note was copied as a pattern."""
+    if not case.outcome.carried_out or case.outcome.failure:
+        return ""
+    return (
+        "This request was carried out before, and its `trace_id` is the same. If you copied the "
+        "note to ask for something else, reject this plan, and remove `trace_id` and `status` from "
+        "the copy."
     )
 
 

@@ -10,12 +10,15 @@ from importlib import resources
 from pathlib import Path
 from unicodedata import normalize
 
+from placet.agent.record import Postponed
 from placet.case.approval import approved_in
+from placet.case.waiting import Why
 from placet.chat.messages import Purpose
 from placet.codec import sha256
 from placet.disk.confine import Root
 from placet.errors import ToolError, counted
 from placet.note.frontmatter import parse_note
+from placet.note.markdown import merge_line
 from placet.note.paths import Folder
 from placet.plan.plan import Plan
 from placet.tools.registry import PLANNABLE
@@ -23,6 +26,8 @@ from placet.tools.registry import PLANNABLE
 SEPARATOR = "\n\n---\n\n"
 MAX_PROMPT_NOTE_BYTES = 64 * 1024
 """Maximum length of a note of instructions; a longer one is cut."""
+INSTRUCTIONS_RETRY_S = 60.0
+"""Retry interval of work whose instructions hold an unresolved merge."""
 MACHINE_FAULT = "io_error"
 """The error type of a file that the disk did not give: it is tried again, not left out."""
 
@@ -56,6 +61,7 @@ def system_prompt(
 
     The preamble names the environment and how many `turns` there are, and is the same from turn to
     turn, byte for byte. Tools are described in the list of tools alone. Empty notes are left out.
+    Raises Postponed for a note of the vault that holds an unresolved merge.
     """
     rules = resources.files("placet.agent").joinpath("texts", f"{purpose.value}.md").read_text()
     lines = [
@@ -69,6 +75,10 @@ def system_prompt(
         f"- You have at most {counted(turns, 'turn')}.",
     ]
     blocks = ["\n".join(lines)]
+    for path, text in notes:
+        if merge_line(text):
+            why = f"`{path}` holds an unresolved merge. Keep one of the two versions."
+            raise Postponed(why, INSTRUCTIONS_RETRY_S, Why.INSTRUCTIONS)
     blocks += [f"{SEPARATOR.strip()}\n\n{text}" for _, text in notes if text]
     return tuple(blocks)
 

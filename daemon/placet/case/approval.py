@@ -48,7 +48,7 @@ def may_begin(case: Case, notes: CaseNotes) -> bool:
     return (
         plan.folder is Folder.ACTIVE
         and not plan.problem
-        and plan.digest == case.approval.digest
+        and plan.says(case.approval.digest, case.approval.meaning)
         and plan.status not in ("rejected", "needs_revision")
     )
 

@@ -150,6 +150,7 @@ class KnownPlan:
     models: tuple[str, ...] = ()
     instructions: tuple[tuple[str, str], ...] = ()
     names_tools: bool = False
+    basis_meaning: str = ""  # of the text of `basis_digest`
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class Approval:
     by: str = ""
     at: str = ""
     level: int = 0
+    meaning: str = ""  # of the approved text, to tell a person's edit from a program's
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,9 @@ class Case:
     first_approved: str = ""  # digest of the approval that the mission began with
     stamped: tuple[str, ...] = ()  # every `status` that the daemon has given its request
     answers: tuple[str, ...] = ()  # names of the texts with each question and its answer
+    request_meaning: str = ""  # of the text of `request_digest`
+    # generation and time of the last plannings without a comment or a command in between
+    plannings: tuple[tuple[int, str], ...] = ()
 
     @property
     def acting(self) -> State:
@@ -331,6 +336,7 @@ class NoteSeen:
     `digest` leaves out the keys that the daemon stamps. `is_plan` says that the note has a plan's
     keys, `problem` why it cannot be read or used, in one sentence for a person. `owner` is the user
     who owns the file. `box` are the lines of placet's box, None where they were not looked for.
+    `meaning` is the digest that programs do not change (`note/meaning.py`).
     """
 
     path: str
@@ -345,6 +351,11 @@ class NoteSeen:
     meta: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
     box: tuple[str, ...] | None = None
+    meaning: str = ""
+
+    def says(self, digest: str, meaning: str) -> bool:
+        """Return whether no person changed it since it had this digest and this meaning."""
+        return self.digest == digest or self.meaning == meaning != ""
 
 
 def target(case: Case, kind: EventKind) -> State | None:

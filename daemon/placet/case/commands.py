@@ -63,12 +63,13 @@ class Move:
     """Move the note at `src` to `dst`, unless it is another case's; a taken `dst` gets a number.
 
     A no-op if `src` is gone. With `digest` (of the request without its stamped keys) the note moves
-    only while it still has it.
+    only while it still has it, or the same `meaning`.
     """
 
     src: str
     dst: str
     digest: str = ""
+    meaning: str = ""
     do: Literal["move"] = "move"
 
 

@@ -112,6 +112,7 @@ def open_case(
         State.PLANNING,
         request_path=note.path,
         request_digest=note.digest,
+        request_meaning=note.meaning,
         request=request,
         since=now,
     )
@@ -266,7 +267,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
     text, left_out = g.approved.text, g.approved.plan.left_out
     d.void_work()
     d.set(
-        approval=Approval(g.approved.digest, person.who, d.now, g.level),
+        approval=Approval(g.approved.digest, person.who, d.now, g.level, plan.meaning),
         first_approved=plan.digest,
         stop="",
         stopped_by=SOMEBODY,
@@ -466,7 +467,8 @@ def _revision_asked(d: DecisionBuilder, g: RevisionAsked) -> None:
     _void_approval(d)
     d.set_plan(path=plan.path)
     d.set(reviewed=Reviewed(person.who, d.now))
-    if request is not None and g.asked is not None and request.digest != d.case.request_digest:
+    known = d.case.request_digest, d.case.request_meaning
+    if request is not None and g.asked is not None and not request.says(*known):
         # its keys are taken with its text
         d.keep_request(request)
         size = len(request.raw)
@@ -527,6 +529,8 @@ def _plan_edited(d: DecisionBuilder, g: PlanEdited) -> None:
     d.void_work()
     d.set_basis(plan)
     d.by_human(Action.PLAN_EDITED, Entity.PLAN, g.person, digest=plan.digest)
+    if open_comments(body_of(plan.raw)):
+        d.set(plannings=())
 
 
 def _plan_gone(d: DecisionBuilder, g: PlanGone) -> None:

@@ -31,6 +31,10 @@ NO_DECISION: Mapping[str, str] = {"decision": ""}
 """A plan's `decision`, used up: a value counts once."""
 SPENT_KEPT = 20
 """How many used approvals a case remembers. Older ones are dropped."""
+_WORDS = frozenset(
+    {Action.PLAN_REVISION_REQUESTED, Action.QUESTION_ANSWERED, Action.REQUEST_DETECTED}
+)
+"""Acts with which a person says something, so that planning again was asked for."""
 _EDITS = frozenset({Action.REQUEST_EDITED, Action.PLAN_EDITED, Action.PLAN_CHANGED_AFTER_APPROVAL})
 
 
@@ -99,6 +103,8 @@ class DecisionBuilder:
     ) -> None:
         """Add a journal row about a person's act."""
         via = person.via or ("edit" if action in _EDITS else "move")
+        if action in _WORDS or via in ("cli", "board"):
+            self.set(plannings=())
         if person.name:
             metadata["login"] = person.name
         self.row(action, entity, Actor.HUMAN, reviewed_by=person.who, via=via, **metadata)
@@ -110,7 +116,7 @@ class DecisionBuilder:
 
     def keep_request(self, note: NoteSeen) -> None:
         """Store a request's text as the one that is planned."""
-        self.set(request_path=note.path, request_digest=note.digest)
+        self.set(request_path=note.path, request_digest=note.digest, request_meaning=note.meaning)
         self.text(without_keys(note.raw, REQUEST_STAMPS))
 
     def take_keys(self, request: Request | None) -> None:
@@ -121,9 +127,9 @@ class DecisionBuilder:
     def set_basis(self, plan: NoteSeen | None) -> None:
         """Remember the plan's text that a revision starts from; empty for a first plan."""
         if plan is None or self.case.acting is not State.REVISING:
-            self.set_plan(basis_digest="")
+            self.set_plan(basis_digest="", basis_meaning="")
             return
-        self.set_plan(basis_digest=plan.digest)
+        self.set_plan(basis_digest=plan.digest, basis_meaning=plan.meaning)
         self.text(plan_text(plan.raw))
         # A person may have changed these in the plan; the next one says what becomes of that.
         own = {

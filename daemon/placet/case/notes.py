@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from placet.case.case import NoteSeen, Rejection
+from placet.case.drift import KEY
 from placet.note.box import find_box, without_box
 from placet.note.escape import code
 from placet.note.frontmatter import (
@@ -23,10 +24,25 @@ from placet.note.frontmatter import (
     read_note,
     stamp,
 )
+from placet.note.markdown import merge_problem
+from placet.note.meaning import meaning_of
 from placet.note.paths import QUEUES, Folder, is_utf8
 from placet.plan.comments import rejection_reason
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 
+REQUEST_KEYS = ("agent", "portal", "priority", "complexity", "budget_usd")
+"""The keys by which a request says what is to be done."""
+_PLAN_KEYS = (
+    "trace_id",
+    "request_id",
+    "revision",
+    "agent",
+    "portal",
+    "complexity",
+    "base_commit",
+    KEY,
+)
+"""The keys of a plan on which an approval rests."""
 ASKS = frozenset({"", "pending"})
 """`status` of a request that asks for a plan."""
 _ENDS = frozenset({"completed", "rejected", "error"})
@@ -173,7 +189,8 @@ def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
     note = read_note(raw)
     folder = next(f for f in QUEUES if path.startswith(f"{f}/"))
     meta = note.meta
-    problem = note.problem if is_utf8(path) else NOT_UTF8
+    merge = merge_problem(raw.decode(errors="replace")) if b"<<<<<<<" in raw else ""
+    problem = (merge or note.problem) if is_utf8(path) else NOT_UTF8
     if len(raw) > MAX_PLAN_BYTES and folder is not Folder.REQUESTS:
         problem = problem or (
             f"It is {len(raw):,} bytes long, and placet reads plans of at most {MAX_PLAN_BYTES:,}. "
@@ -216,4 +233,10 @@ def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
         meta,
         problem,
         box.lines if is_plan and (box := find_box(note.body)) is not None else (),
+        plan_meaning(raw) if of_plan else meaning_of(raw, REQUEST_KEYS),
     )
+
+
+def plan_meaning(raw: bytes) -> str:
+    """Return what a plan's note means: its text and the keys that placet reads in it."""
+    return meaning_of(raw, _PLAN_KEYS)

@@ -155,7 +155,7 @@ def _widening(note: NoteSeen, asking: Asking, plan: NoteSeen | None) -> Iterable
 def _of_request(case: Case, request: NoteSeen, plan: NoteSeen | None) -> Iterable[Gesture]:
     if not case.request_path:
         yield RequestChanged(EventKind.REQUEST_RETURNED, request, plan)
-    if request.digest != case.request_digest:
+    if not request.says(case.request_digest, case.request_meaning):
         yield RequestChanged(EventKind.REQUEST_EDITED, request, plan)
     if request.status in ASKS:
         yield RequestPending(request, plan, BY_PROPERTY)
@@ -172,14 +172,15 @@ def _in_active(
     case: Case, plan: NoteSeen, request: NoteSeen | None, tools: Collection[str]
 ) -> Iterable[Gesture]:
     if case.acting is State.APPROVED:
-        if plan.digest != case.approval.digest:
+        if not plan.says(case.approval.digest, case.approval.meaning):
             yield ActiveEdited(plan)
         elif (no := _decided(plan)) is not None:
             yield no[1](plan, request, BY_PROPERTY)
     elif case.acting is State.RUNNING:
         if not case.stop and (no := _decided(plan)) is not None:
             yield StopAsked(plan, f"its plan was set to `{no[0]}`", BY_PROPERTY)
-        if plan.digest not in (case.approval.digest, case.reported_edit):
+        approved = plan.says(case.approval.digest, case.approval.meaning)
+        if not approved and plan.digest != case.reported_edit:
             yield ActiveEdited(plan)
     else:
         yield _approval(case, plan, request, tools)
@@ -231,7 +232,7 @@ def _in_plans(
             yield PlanTakenBack(plan, request, BY_MOVE)
     elif no is not None:
         yield no[1](plan, request, BY_PROPERTY)
-    if plan.digest != case.plan.basis_digest:
+    if not plan.says(case.plan.basis_digest, case.plan.basis_meaning):
         yield PlanEdited(plan)
     if is_older(case, plan):
         yield PlanSuperseded(plan)

@@ -14,7 +14,7 @@ from placet.case.commands import Move, Publish, Stamp
 from placet.case.decision_builder import DecisionBuilder, archived_question, value_of
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
 from placet.case.life_cycle import State
-from placet.case.notes import body_of
+from placet.case.notes import body_of, plan_meaning
 from placet.case.question_note import amendment_note, question_note, shown_digest, with_scope
 from placet.codec import sha256
 from placet.errors import rfc3339
@@ -119,11 +119,13 @@ def answered(d: DecisionBuilder, g: Answered) -> None:
 def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     """Approve the plan with the wider scope: one new digest, that of the amended text."""
     asking = _closed(d, g, "approved")
-    before, plan, person = d.case.approval.digest, g.plan, g.person
+    former, plan, person = d.case.approval, g.plan, g.person
+    before = former.digest
     d.spend_approval()
     # a weaker box was not shown: the mission waits for the former one
-    level = max(d.case.approval.level, g.level)
-    d.set(approval=Approval(asking.amended, person.who, d.now, level))
+    level = max(former.level, g.level)
+    meaning = plan_meaning(g.written)
+    d.set(approval=Approval(asking.amended, person.who, d.now, level, meaning))
     if d.case.plan.digest == before:  # no person edited it
         d.set_plan(digest=asking.amended)
     d.by_human(
@@ -135,7 +137,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
         before=before,
         sandbox=g.level,
     )
-    if plan is not None and plan.digest == before:
+    if plan is not None and plan.says(before, former.meaning):
         # an edited one has no effect, and stays; that is shown as any edit during the run
         d.write_box(plan, new=g.written)
     if plan is not None:

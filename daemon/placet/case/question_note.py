@@ -22,7 +22,7 @@ from placet.case.notes import (
 )
 from placet.codec import sha256
 from placet.note.box import with_box, without_box
-from placet.note.escape import bounded, link, literal, paragraphs
+from placet.note.escape import bounded, code, link, literal, paragraphs
 from placet.note.frontmatter import new_note, read_note, stamp, written_value
 from placet.note.hidden_text import drawn
 from placet.note.markdown import commented_lines
@@ -42,7 +42,15 @@ HOW_TO_WIDEN = (
 TAKEN_AWAY = "the note that asked for it was taken away"
 _LINE = re.compile(r"(\r\n|\n|\r)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")  # as CommonMark has it
-_BOX = re.compile(r"\s*[-*+][ \t]+\[([ xX])\][ \t]+(.*)")
+_BOX = re.compile(r"\s*[-*+][ \t]+\[(.)\][ \t]+(.*)")
+# What plug-ins append to a line whose box you tick: marks of Tasks, each with a date or a word,
+# fields of Dataview, a block id.
+_MARKS = "✅❌\N{HEAVY PLUS SIGN}⏳⌛🛫📅📆🗓⏫🔼🔽🔺⏬🏁🆔⛔"
+_FIELD = (
+    rf"[{_MARKS}]\ufe0f?(?:[ \t]*+[\w,:-]++)?+|🔁(?:[ \t]*+\w++)++"
+    r"|\[[\w -]+::[^\]]*\]|\([\w -]+::[^)]*\)|\^[\w-]+"
+)
+_PLUGIN_FIELDS = re.compile(rf"(?:[ \t]++(?:{_FIELD}))*+[ \t]*+")
 _BLANK_ITEM = re.compile(r"[ \t>]*(?:[-*+](?:[ \t]+|$))?(?:\[.\](?:[ \t]|$))?")
 _NO_BOX = re.compile(r"(?m)^([ \t]*\S+[ \t]+)(?=\[[ xX]\])")
 
@@ -160,22 +168,50 @@ def with_scope(body: str, scope: Scope) -> str:
 def answer_in(note: NoteSeen, options: Sequence[str]) -> Answer:
     """Return the answer that a question's note gives: by a box, the property, or a text."""
     outline = outline_of(read_note(note.raw).body)
-    boxes: list[str] = []
+    ticked: list[tuple[str, str]] = []
     words = ""
     for part in outline.parts(0, len(outline.lines), 2):
         if part.level and part.name == "options":
-            boxes = [
-                b[2].strip() for b in map(_BOX.match, outline.texts(part)) if b and b[1] != " "
-            ]
+            found = map(_BOX.match, outline.texts(part))
+            ticked = [(b[1], b[2].strip()) for b in found if b and b[1] != " "]
         elif part.level and part.name == "answer":
             words = _own_words(outline.texts(part))
-    known = [option_meant(text, options, box=True) for text in boxes]
+    known: list[tuple[str, int]] = []
+    for mark, text in ticked:
+        option = _option_ticked(text, options)
+        if mark not in "xX" or not option:
+            return Answer(problem=_not_understood(f"- [{mark}] {text}"))
+        known.append((options[option - 1], option))
     known += _property(note, options)
     if len({text for text, _ in known}) > 1:
         return Answer(problem="Two answers are given in it. Leave one.")
     texts = [known[0][0]] if known else []
     texts += [words] if words and words not in texts else []
     return Answer("\n".join(texts), chosen=known[0][1] if known and not words else 0)
+
+
+def _option_ticked(text: str, options: Sequence[str]) -> int:
+    """Return the number of the option whose box has this text, 0 for none.
+
+    It stands there as placet wrote it, which may be another option's text. Plug-ins may have added
+    fields. The longest option wins.
+    """
+    for written in ([literal(option) for option in options], options):
+        found = [
+            (len(option), -n)
+            for n, option in enumerate(written, 1)
+            if text.startswith(option) and _PLUGIN_FIELDS.fullmatch(text, len(option))
+        ]
+        if found:
+            return -max(found)[1]
+    return 0
+
+
+def _not_understood(line: str) -> str:
+    return (
+        f"placet does not understand this tick: {code(line)}. Tick an option with `- [x]` and "
+        "leave its text as it is, or write below “Answer”."
+    )
 
 
 def _own_words(lines: Sequence[str]) -> str:
@@ -204,17 +240,15 @@ def _property(note: NoteSeen, options: Sequence[str]) -> list[tuple[str, int]]:
     return [option_meant(given, options)] if given else []
 
 
-def option_meant(answer: str, options: Sequence[str], *, box: bool = False) -> tuple[str, int]:
+def option_meant(answer: str, options: Sequence[str]) -> tuple[str, int]:
     """Return the option that is meant by its text or its number, with its number; else the text.
 
-    An option that is a number itself is meant by its text. In a `box` it stands as it was written
-    there, which may be another option's text.
+    An option that is a number itself is meant by its text.
     """
     texts = [n for n, option in enumerate(options, 1) if answer == option]
     shown = [n for n, option in enumerate(options, 1) if answer == literal(option)]
-    by_text = [*shown, *texts] if box else [*texts, *shown]
     by_number = [n for n in range(1, len(options) + 1) if answer == str(n)]
-    for number in (*by_text, *by_number):
+    for number in (*texts, *shown, *by_number):
         return options[number - 1], number
     return unescaped_text([answer]), 0
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 from placet.case.case import Request
-from placet.case.notes import not_a_word
+from placet.case.life_cycle import STATUSES
+from placet.case.notes import DRAFT, REQUEST_KEYS, not_a_word
+from placet.case.stray_keys import stray_keys
 from placet.chat.budget import Complexity
 from placet.errors import PlacetError, one_line
 from placet.note.frontmatter import Note
@@ -18,7 +20,7 @@ from placet.note.hidden_text import shortened
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.scope import MAX_BUDGET_USD, budget_problem
 
-KEYS = ("status", "trace_id", "agent", "portal", "priority", "complexity", "budget_usd")
+KEYS = ("status", "trace_id", *REQUEST_KEYS)
 """The keys of a request that mean something."""
 NEAR = 0.75
 """Least likeness (difflib's) at which an unknown key counts as a slip of the pen.
@@ -83,9 +85,28 @@ def read_request(
         except ValueError:
             problems.append(f"`complexity: {word}` is not one of {', '.join(Complexity)}.")
     budget = _money(meta.get("budget_usd"), problems)
+    if not note.problem:
+        problems += stray_keys(note, _values(agents, portals))
     if problems:
         raise RequestProblems(tuple(problems))
     return Request(title_of(path, text), agent, portal, priority, complexity, budget)
+
+
+def _values(
+    agents: Collection[str], portals: Collection[str]
+) -> Mapping[str, Callable[[str], bool]]:
+    """Return for each key of a request whether a text could be its value."""
+    return {
+        "status": lambda text: text.lower() in _STATUSES,
+        "agent": lambda text: text in agents,
+        "portal": lambda text: text in portals,
+        "priority": lambda text: re.fullmatch("[0-9]|10", text) is not None,
+        "complexity": lambda text: text.lower() in list(Complexity),
+        "budget_usd": lambda text: _AMOUNT.fullmatch(text) is not None,
+    }
+
+
+_STATUSES = frozenset({DRAFT, "pending", *(one.request for one in STATUSES.values())})
 
 
 def _near_keys(meta: Mapping[str, Any], own_keys: Collection[str]) -> list[str]:

@@ -42,7 +42,7 @@ from placet.case.decision_builder import (
 )
 from placet.case.events import BY_PROPERTY, Drafted, MissionEnded, PlanningFailed
 from placet.case.life_cycle import EventKind, State
-from placet.case.notes import decision_of
+from placet.case.notes import decision_of, plan_meaning
 from placet.case.request import title_of
 from placet.codec import sha256
 from placet.note.box import find_box
@@ -74,6 +74,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         base_branch=e.base_branch,
         based_on=e.based_on,
         basis_digest="",
+        basis_meaning="",
         left="",
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
@@ -114,7 +115,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
 def _is_as_left(case: Case, note: NoteSeen) -> bool:
     """Return whether a plan's note is as it was when its revision began."""
     return (
-        note.digest == case.plan.basis_digest
+        note.says(case.plan.basis_digest, case.plan.basis_meaning)
         and box_edits_to_text(note.raw, case, note.path) == note.raw
         and not decision_of(note)
         and not note.meta.get("rejection_reason")
@@ -186,7 +187,8 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
         # An edit that came during the run is not archived unseen: the move carries the digest it
         # believes in. The note keeps its name: people's links go by it.
         home = f"{Folder.ARCHIVE}/{PurePosixPath(case.request_path).name}"
-        d.commands.append(Move(case.request_path, home, case.request_digest))
+        seen = case.request_digest, case.request_meaning
+        d.commands.append(Move(case.request_path, home, *seen))
         d.set(request_path="")
 
 
@@ -333,7 +335,7 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
         since=now,
     )
     raw = box_edits_to_text(note.raw, case, note.path)
-    note = replace(note, raw=raw, digest=plan_digest(raw))
+    note = replace(note, raw=raw, digest=plan_digest(raw), meaning=plan_meaning(raw))
     d = DecisionBuilder(case, State.REVIEW, now)
     d.set_plan(digest=note.digest)
     if request is not None:

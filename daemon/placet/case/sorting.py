@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from placet.case.callout import box_edits_to_text, is_own_box
 from placet.case.case import Case, NoteSeen
 from placet.case.life_cycle import OPEN, State
-from placet.case.notes import ASKS, DRAFT, not_a_word
+from placet.case.notes import ASKS, DRAFT, not_a_word, plan_meaning
 from placet.case.question_note import is_question_note
 from placet.note.escape import code
 from placet.note.frontmatter import plan_digest
@@ -134,6 +135,36 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> NotesByO
     return found
 
 
+def copies(new: Iterable[NoteSeen], notes: Iterable[NoteSeen]) -> dict[str, str]:
+    """Return by path why new requests are not planned: each looks like a copy of another one.
+
+    `notes` are all notes. A copy has the text of the other one in its folder, and its name and
+    some words, which each program chooses.
+    """
+    same: dict[tuple[str, str], list[PurePosixPath]] = {}
+    for note in notes:
+        if note.folder is Folder.REQUESTS and note.raw.strip():
+            place = PurePosixPath(note.path)
+            same.setdefault((str(place.parent), note.digest), []).append(place)
+    out: dict[str, str] = {}
+    for note in new:
+        place = PurePosixPath(note.path)
+        beside = same.get((str(place.parent), note.digest), [])
+        if original := next((one for one in beside if _names_copy(one.stem, place.stem)), None):
+            out[note.path] = (
+                f"This note has the text and the name of `{show(original.name)}`, so it may be a "
+                "copy that a program made. If it is one, delete it. To have it planned as well, "
+                "change its text or give it another name."
+            )
+    return out
+
+
+def _names_copy(original: str, name: str) -> bool:
+    """Return whether `name` is `original` with other words before or behind it."""
+    before, found, behind = name.partition(original)
+    return bool(found and (before or behind)) and not (before[-1:] + behind[:1]).isalnum()
+
+
 def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
     """Return a plan's note with the lines that a person wrote into its box as text.
 
@@ -144,7 +175,7 @@ def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
     raw = box_edits_to_text(plan.raw, case, plan.path)
     if plan.problem or (plan.is_plan and raw == plan.raw):
         return plan
-    return replace(plan, raw=raw, digest=plan_digest(raw))
+    return replace(plan, raw=raw, digest=plan_digest(raw), meaning=plan_meaning(raw))
 
 
 def is_by_place(notes: CaseNotes) -> bool:

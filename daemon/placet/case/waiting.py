@@ -22,8 +22,9 @@ class Why(StrEnum):
     WORKER = "worker"  # no worker of the team is there for it
     # a person has to say whether, or how much of it, the vault may have as its history
     HISTORY = "history"
-    # commands would run in a weaker sandbox, or the agent be told something else, than at approval
-    WALL = "wall"
+    # a note with the agent's instructions changed after the approval, or holds an unresolved merge
+    INSTRUCTIONS = "instructions"
+    WALL = "wall"  # commands would run in a weaker sandbox than the approver was shown
     MISTAKE = "mistake"  # placet's own
 
     @property
@@ -64,7 +65,7 @@ class Hold:
 
 def wait_text(why: Why, reason: str, after_s: float) -> str:
     """Return the text for people about work that is retried after `after_s` seconds."""
-    if why in (Why.HISTORY, Why.WALL, Why.ROOM):
+    if why in (Why.HISTORY, Why.INSTRUCTIONS, Why.WALL, Why.ROOM):
         return reason
     who = _WAITED_FOR.get(why, "the model")
     if not after_s:

@@ -132,7 +132,7 @@ def _request_warning(case: Case, note: NoteSeen) -> str:
             "Its plan was taken away, so nothing more is done. Put the plan back into "
             f"`{Folder.PLANS}`, or set `status: pending` for a new one."
         )
-    if case.request_digest in ("", note.digest):
+    if not case.request_digest or note.says(case.request_digest, case.request_meaning):
         return ""
     if approved:
         return (

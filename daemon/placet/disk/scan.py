@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placet.case.settle import Fingerprint
 from placet.disk.confine import FILE, LISTING, EntryKind, Held, enter, kind_of
 from placet.note.paths import (
-    SIDE_CALLOUT,
     is_note,
     is_side_note,
     is_temporary,
@@ -129,4 +129,5 @@ def _explains(folder: int, path: str) -> bool:
             head = os.read(handle, HEAD_BYTES)
     except OSError:
         return True
-    return not head or SIDE_CALLOUT.encode() in head
+    # a formatter may have taken the blank away, or escaped the bracket
+    return not head or re.search(rb">[ \t]?\\?\[!warning", head) is not None

@@ -37,6 +37,7 @@ from placet.disk.vault import Vault
 from placet.errors import UserError, cannot_write
 from placet.host.state import StateFolder, expand_home, vault_state
 from placet.note.frontmatter import read_toml
+from placet.note.markdown import merge_line
 from placet.note.paths import CONFIG_PATH, show
 
 FOR_NEXT_START: tuple[tuple[str, ...], ...] = (
@@ -397,7 +398,9 @@ def parse(text: str, where: str) -> Config:
     except ValueError as error:
         raise UserError(
             f"{where} is not valid TOML: {error}",
-            "Fix that line; strings need quotes in TOML.",
+            "Keep one of the two versions."
+            if merge_line(text)
+            else "Fix that line; strings need quotes in TOML.",
             exit_code=2,
         ) from error
     return config_from(tables, where)

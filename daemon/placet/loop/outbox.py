@@ -24,6 +24,7 @@ from placet.case.commands import (
 )
 from placet.case.life_cycle import State
 from placet.case.notes import (
+    REQUEST_KEYS,
     keeps_status,
     note_identity,
     trace_of,
@@ -43,6 +44,7 @@ from placet.note.frontmatter import (
     read_note,
     stamp,
 )
+from placet.note.meaning import meaning_of
 from placet.note.paths import QUEUES, Folder, is_note, numbered, with_suffix
 from placet.plan.comments import with_comments
 
@@ -268,9 +270,9 @@ def _move(command: Move, case: Case, vault: Vault) -> None:
         raw, _ = vault.read(command.src)
     except Gone:
         return
-    if command.digest and (
-        digest(raw, REQUEST_STAMPS) != command.digest or keeps_status(raw, {"status": "completed"})
-    ):
+    same = command.digest in ("", digest(raw, REQUEST_STAMPS))
+    same = same or meaning_of(raw, REQUEST_KEYS) == command.meaning
+    if not same or (command.digest and keeps_status(raw, {"status": "completed"})):
         return  # edited, or set to pending: it stays, and the next look sees that
     if trace_of(raw) not in ("", case.trace_id):
         return  # the case's note was renamed, and another case's note has its name

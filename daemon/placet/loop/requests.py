@@ -11,7 +11,7 @@ from placet.case.commands import Decision
 from placet.case.decide import open_case
 from placet.case.request import RequestProblems, read_request
 from placet.case.results import adopt_plan
-from placet.case.sorting import not_asking
+from placet.case.sorting import copies, not_asking
 from placet.errors import BUGS, describe_bug
 from placet.loop.cases import Cases, Taken
 from placet.loop.threads import expect_model
@@ -47,9 +47,11 @@ def open_requests(book: Cases, new: Sequence[NoteSeen], taken: Taken) -> dict[st
     `taken` are the request ids in use; the new ones are added.
     """
     clock, intake = book.ports.clock, book.intake
-    problems: dict[str, str] = {}
+    problems = copies(new, intake.notes.values())
     opened: dict[str, Decision] = {}
     for note in new:
+        if note.path in problems:
+            continue
         name = PurePosixPath(note.path).name
         try:
             request = request_in(book, note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -15,6 +16,7 @@ from placet.host.clock import Clock
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import AddActivity, DropSeen, PutSeen
 from placet.note.escape import code, sentence
+from placet.note.frontmatter import read_note
 from placet.note.paths import SIDE_CALLOUT, Folder, request_id, show, side_note_name
 from placet.plan.differences import parted
 
@@ -54,12 +56,24 @@ def _callouts(path: str, why: str, *, known: bool) -> tuple[str, str]:
     return "\n".join(callout), difference.rstrip()
 
 
+_DRAWN = re.compile(r"[\s\\>*_+#|`-]")
+
+
+def words_of(raw: bytes) -> str:
+    """Return the digest of a side note's words.
+
+    Properties, blanks and marks of markdown are left out: a plug-in or a formatter may change them,
+    and the note is still placet's.
+    """
+    return sha256(_DRAWN.sub("", read_note(raw).body).encode(errors="replace"))
+
+
 @dataclass(slots=True)
 class Notices:
     """The side notes in the vault.
 
-    `written` has by note path the digest of its side note, and of the one that this replaces.
-    placet replaces or deletes only a text with one of these digests: a person wrote into any other.
+    `written` has by note path the words of its side note, and of the one that this replaces. placet
+    replaces or deletes only a text with one of these: a person wrote into any other.
     """
 
     vault: Vault
@@ -90,8 +104,8 @@ class Notices:
         for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
             try:
                 raw, _ = self.vault.read(side)
-                if (mark := sha256(raw)) in own:
-                    self.vault.remove(side, mark)
+                if words_of(raw) in own:
+                    self.vault.remove(side, sha256(raw))
             except Stale:
                 more = True  # it is being edited; the next look decides again
             except (NotAFile, TooLarge):
@@ -126,8 +140,8 @@ class Notices:
             current, _ = self.vault.read(side)
         except Gone:
             current = None
-        mark = sha256(text)
-        found = "" if current is None else sha256(current)
+        mark = words_of(text)
+        found = "" if current is None else words_of(current)
         marks = self.written.get(show(path), "").split()
         is_own = found in ("", mark) or any(
             found in marks.split() for marks in self.written.values()
@@ -142,12 +156,12 @@ class Notices:
                 note,
                 known=known,
             )
-        if not is_own or current == text:
+        if not is_own or found == mark:
             return
         if current is None:
             self.vault.publish(side, text)
         else:
-            self.vault.replace(side, found, text)
+            self.vault.replace(side, sha256(current), text)
 
     def _journal(
         self, path: str, why: str, marks: str, note: NoteSeen | None, *, known: bool

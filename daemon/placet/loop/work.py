@@ -19,7 +19,9 @@ from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission, mission_of
 from placet.agent.workplace import Ports
 from placet.case.approval import changed_instructions, may_begin
+from placet.case.brake import TOO_OFTEN, with_planning
 from placet.case.case import Case, NoteSeen
+from placet.case.commands import Decision
 from placet.case.estimate import median
 from placet.case.events import (
     ApprovalVoid,
@@ -41,7 +43,7 @@ from placet.chat.cancel import Cancel
 from placet.chat.result import MissionResult
 from placet.disk.confine import Root
 from placet.disk.errors import Gone, Unreadable
-from placet.errors import BUGS, Interrupted, describe_bug, rfc3339
+from placet.errors import BUGS, End, Interrupted, describe_bug, rfc3339
 from placet.journal.writes import (
     BodyDamaged,
     Guard,
@@ -166,6 +168,10 @@ class Dispatch:
         A mission that a person stopped needs no worker to end, where none has it, nor does one
         that this daemon began.
         """
+        if planning:
+            if (counted := self._counted(case)) is None:
+                return
+            case = counted
         worker: AssignedWorker | None = None
         if self.team is not None and (planning or not self.team.is_here(case)):
             try:
@@ -224,6 +230,17 @@ class Dispatch:
             return intake.is_draft(case)
         with self.book.ports.journal.read() as reader:
             return not reader.records(case.trace_id, case.generation, last=True)
+
+    def _counted(self, case: Case) -> Case | None:
+        """Return the case with its planning counted; None if that was the last for now."""
+        counted = with_planning(case, self.book.ports.clock.now())
+        if counted is None:
+            self.book.apply(
+                case, PlanningFailed(case.generation, TOO_OFTEN, "too_often", end=End.REPETITION)
+            )
+        elif counted is not case:
+            self.book.record(Decision(counted, ()))
+        return counted and self.book.cases[case.trace_id]
 
     def _start_planning(self, case: Case, worker: AssignedWorker | None) -> None:
         book, token = self.book, None

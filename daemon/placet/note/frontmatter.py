@@ -60,6 +60,7 @@ from yaml.reader import ReaderError
 
 from placet.errors import PlacetError
 from placet.note.box import without_box
+from placet.note.markdown import merge_line
 from placet.note.yaml_errors import yaml_problem
 
 # Longest frontmatter in characters, far above real ones. Hostile input of this size takes under a
@@ -149,6 +150,8 @@ def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str,
     try:
         return tomllib.loads(text, parse_float=parse_float)
     except ValueError as error:
+        if line := merge_line(text):
+            raise ValueError(f"it holds an unresolved merge (at line {line})") from error
         found = _LONG_NUMBER.search(text)
         if found is None or isinstance(error, tomllib.TOMLDecodeError):
             raise
@@ -624,7 +627,7 @@ def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
             "Text with half a character (a lone surrogate) cannot be written to frontmatter."
         )
     visible = text.isprintable()
-    if quote == "'" and visible and "'" not in text:
+    if quote == "'" and visible and "'" not in text and "<%" not in text:
         return f"'{text}'"
     if quote != '"':
         if _utc_time(text):
@@ -632,10 +635,9 @@ def _written_text(kind: Frontmatter, text: str, quote: str) -> str:
         if kind is Frontmatter.YAML and visible and _is_plain(text):
             return text
     # JSON's escapes are also valid in YAML and TOML. Characters that are invisible or would be
-    # folded are escaped too.
-    return "".join(
-        c if c.isprintable() else _escaped(c) for c in json.dumps(text, ensure_ascii=False)
-    )
+    # folded are escaped too, and what begins a command of Templater.
+    written = json.dumps(text, ensure_ascii=False).replace("<%", r"<\u0025")
+    return "".join(c if c.isprintable() else _escaped(c) for c in written)
 
 
 def _escaped(char: str) -> str:

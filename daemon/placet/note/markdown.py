@@ -37,7 +37,7 @@ class Fence:
 # https://www.moritzjung.dev/obsidian-meta-bind-plugin-docs/reference/viewfields/
 # https://blacksmithgu.github.io/obsidian-dataview/queries/dql-js-inline/
 _TRIMMED = r"[\s\ufeff\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f]*"
-ACTS = re.compile(rf"{_TRIMMED}(?:\$?=|!|<%|[\w-]{{1,60}}\s{{0,9}}\[)")
+ACTS = re.compile(rf"{_TRIMMED}(?:\$?=|!|<%|(?=-*\w)[\w-]{{1,60}}\s{{0,9}}\[)")
 _LEADING = re.compile(_TRIMMED)
 _OPEN_CHARACTERS = 200
 
@@ -71,6 +71,37 @@ def outside_fences(lines: Iterable[str], change: Callable[[str], str]) -> list[s
             continue
         out.append(line)
     return out
+
+
+_MERGE = tuple(map(re.compile, (r"<{7}(?: |$)", r"={7}$", r">{7}(?: |$)")))
+
+
+def merge_line(text: str) -> int:
+    """Return the line (from 1) where an unresolved merge of git begins, 0 without one.
+
+    Its three marks stand at the beginning of lines, in order, outside of code blocks.
+    """
+    began = found = 0
+    fence: Fence | None = None
+    for number, line in enumerate(lines_of(text), 1):
+        if fence is not None:
+            fence = None if fence.closes(line) else fence
+        elif (fence := fence_at(line)) is None and _MERGE[found].match(line):
+            began = began or number
+            found += 1
+            if found == len(_MERGE):
+                return began
+    return 0
+
+
+def merge_problem(text: str) -> str:
+    """Return what to do about an unresolved merge in a text, or an empty string."""
+    if not (line := merge_line(text)):
+        return ""
+    return (
+        f"It holds an unresolved merge (line {line}). Keep one of the two versions, and delete the "
+        "lines that begin with `<<<<<<<`, `=======` and `>>>>>>>`."
+    )
 
 
 _TOKEN = re.compile(r"\\[!-/:-@\[-`{-~]|`+|<!--|<[!?]|%%")

@@ -27,9 +27,23 @@ _LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
 
 
-def clean(text: str) -> str:
+def legible(text: str) -> str:
     """Return a text with LF line ends, U+FFFD for control characters, and no blank edges."""
     return _UNPRINTABLE.sub("\ufffd", _LINE_ENDS.sub("\n", text)).strip()
+
+
+def without_templates(text: str) -> str:
+    """Return a text in which no command of Templater begins: `<%` becomes `< %`.
+
+    That plug-in reads the bytes of a new note and the text nodes of a rendered one, so neither a
+    backslash nor a code block stops it.
+    """
+    return text.replace("<%", "< %")
+
+
+def clean(text: str) -> str:
+    """Return a text as placet publishes it: `legible`, and `without_templates`."""
+    return without_templates(legible(text))
 
 
 def one_line(text: str) -> str:
@@ -189,7 +203,7 @@ def escaped_text(text: str) -> str:
 
 def unescaped_text(lines: Iterable[str]) -> str:
     """Undo `escaped_text`. Text in a fence stays as it is."""
-    return clean("\n".join(outside_fences(lines, unescaped)))
+    return legible("\n".join(outside_fences(lines, unescaped)))
 
 
 def _last_word(text: str) -> tuple[str, str]:
@@ -296,7 +310,7 @@ def outline_of(body: str) -> Outline:
 def fenced(text: str, language: str) -> str:
     """Return a code block whose fence is longer than any run of backticks in it."""
     ticks = "`" * max([3, *(len(run) + 1 for run in RUN.findall(text))])
-    return f"{ticks}{language}\n{text.rstrip(chr(10))}\n{ticks}"
+    return f"{ticks}{language}\n{without_templates(text).rstrip(chr(10))}\n{ticks}"
 
 
 def escaped_comments(text: str) -> str:
@@ -306,7 +320,8 @@ def escaped_comments(text: str) -> str:
 
 def unescaped_comments(text: str) -> str:
     """Undo `escaped_comments`."""
-    return clean("\n".join(outside_fences(text.split("\n"), partial(_section_line, escape=False))))
+    lines = outside_fences(text.split("\n"), partial(_section_line, escape=False))
+    return legible("\n".join(lines))
 
 
 _NEW_SECTION = re.compile(r"( {0,3})(\\*)(?=#{1,2}(?:[ \t]|$))")

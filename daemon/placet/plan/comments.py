@@ -27,6 +27,7 @@ from placet.note.outline import (
     outline_of,
     unescaped_heading,
     unescaped_text,
+    without_templates,
 )
 from placet.plan.differences import CHANGED, diff_callout
 
@@ -546,7 +547,7 @@ def kept_comments(body: str) -> str:
     for block in placed_blocks(outline_of(body)):
         if text := text_of(block):
             section = (section or "## Review Comments\n\n") + _as_item(block, text)
-    return section
+    return without_templates(section)
 
 
 def _as_item(block: CommentBlock, text: str) -> str:

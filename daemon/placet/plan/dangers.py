@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 from placet.note.escape import code
 from placet.plan.dangerous_commands import (
@@ -137,9 +138,64 @@ def _run_dangers(argv: tuple[str, ...], *, network: bool) -> Iterator[str]:
         yield f"{entry} allows whatever may follow it: the entry does not say what."
 
 
+# Bounds of the comparison of lines with each other: it takes the product of these numbers.
+_MOST_LINES = 100
+_MOST_SEGMENTS = 12
+
+
+def _undone(write: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each `!` line that a later line undoes: the last match decides."""
+    last = {pattern: at for at, pattern in enumerate(write) if pattern.startswith("!")}
+    for pattern, at in last.items():
+        taken = _segments(pattern[1:])
+        earlier, later = (
+            [one for one in some if one[0] != "!" and _overlap(taken, _segments(one))]
+            for some in (write[:at], write[at + 1 :])
+        )
+        if earlier and later:
+            yield (
+                f"The `!` line for {code(pattern[1:])} forbids less than it says: "
+                f"{code(later[0])}, which stands below it, allows some of these files again."
+            )
+
+
+def _segments(pattern: str) -> list[str]:
+    segments = f"{pattern}**".split("/") if pattern.endswith("/") else pattern.split("/")
+    return [*segments, "*"] if segments[-1] == "**" else segments
+
+
+def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether a path may match both globs, given by their segments; of long ones a guess."""
+    if max(len(one), len(other)) > _MOST_SEGMENTS:
+        return True
+    # row[n]: whether the segments of `one` so far and the first n of `other` match a common path
+    row = [all(segment == "**" for segment in other[:n]) for n in range(len(other) + 1)]
+    for mine in one:
+        before, row = row, [row[0] and mine == "**"]
+        for n, yours in enumerate(other):
+            if "**" in (mine, yours):
+                row.append(before[n + 1] or row[n])
+            else:
+                row.append(before[n] and _meet(mine, yours))
+    return row[-1]
+
+
+@lru_cache(maxsize=512)
+def _meet(one: str, other: str) -> bool:
+    """Return whether a name may match both segments; of two with wildcards that is a guess."""
+    wild = [re.search(r"[*?\[]", segment) for segment in (one, other)]
+    if all(wild):
+        start, its = (re.split(r"[*?\[]", segment)[0] for segment in (one, other))
+        end, its_end = (re.split(r"[*?\]]", segment)[-1] for segment in (one, other))
+        starts = start.startswith(its) or its.startswith(start)
+        return starts and (end.endswith(its_end) or its_end.endswith(end))
+    pattern, name = (one, other) if wild[0] else (other, one)
+    return segment_pattern(pattern).fullmatch(name) is not None
+
+
 def dangers(scope: Scope) -> list[str]:
     """Return one sentence for each thing in `scope` that a reviewer should look at twice."""
-    out: list[str] = []
+    out: list[str] = [*_undone(scope.write[:_MOST_LINES])]
     for pattern in scope.write:
         if not pattern.startswith("!"):
             out += _write_dangers(pattern)

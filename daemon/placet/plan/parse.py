@@ -20,7 +20,7 @@ from placet.note.checkboxes import (
     wrong_with,
 )
 from placet.note.frontmatter import read_toml
-from placet.note.markdown import commented_lines, fence_at
+from placet.note.markdown import commented_lines, fence_at, merge_line
 from placet.note.outline import (
     BULLET,
     HEADING,
@@ -412,8 +412,12 @@ class _PlanReader:
         except BrokenTomlError as error:
             self.problem(
                 min(at + 1 + error.line, max(end, at + 1)),
-                f"the `toml` block cannot be read here: {error};"
-                ' texts need "quotes", lists [brackets]',
+                f"the `toml` block cannot be read here: {error}; "
+                + (
+                    "keep one of the two versions"
+                    if merge_line(text)
+                    else 'texts need "quotes", lists [brackets]'
+                ),
             )
             return None
 

@@ -55,6 +55,7 @@ def glob_problem(pattern: str) -> str | None:
         (len(pattern) > MAX_PATTERN, f"is longer than {MAX_PATTERN} characters"),
         (re.search(r"[\0-\x1f\x7f]", pattern), "has a control character"),
         ("~~" in pattern, "has `~~`, which a scope may not have"),
+        ("<%" in pattern, "has `<` before `%`, which a scope may not have"),
         ("\\" in pattern, "has a backslash; write / between folders"),
         (
             re.match(r"/|[A-Za-z]:", body),
@@ -433,6 +434,8 @@ def _argv_problem(argv: tuple[str, ...]) -> str | None:
         return f"{shown} has a control character or a line break; write the command on one line"
     if any("~~" in word for word in argv):
         return f"{shown} has `~~`, which a scope may not have"
+    if any("<%" in word for word in argv):
+        return f"{shown} has `<` before `%`, which a scope may not have"
     if words := _SHELL_WORDS.intersection(argv):
         found = repr(min(words))
         return f"{shown} has {found}, but there is no shell; write one entry for each command"

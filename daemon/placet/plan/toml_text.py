@@ -115,7 +115,7 @@ def _escaped(text: str) -> str:
             out.append(f"\\u{ord(char):04X}" if ord(char) < 0x10000 else f"\\U{ord(char):08X}")
         else:
             out.append(char)
-    return "".join(out)
+    return "".join(out).replace("<%", r"<\u0025")  # else Templater would run it
 
 
 def _string(text: str, *, lines: bool = False) -> String:

@@ -200,6 +200,9 @@ def _stamp(command: Stamp, case: Case, desk: OutboxPorts) -> None:
         ):
             return raw
         changes = dict(command.changes)
+        if command.path.startswith(f"{Folder.REQUESTS}/") and keeps_status(raw, changes):
+            # you wrote that yourself; the next look decides on it
+            changes.pop("status", None)
         meta = read_note(raw).meta
         for key, seen in command.seen.items():
             if str(meta.get(key) or "") not in ("", seen):

@@ -29,8 +29,9 @@ from placet.agent.tool_calls import AsksPerson, answered_before
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports
 from placet.case.case import CASE_JSON, Case, NoteSeen
+from placet.case.commands import COMMAND_JSON, Edit
 from placet.case.events import Asked, Drafted, PlanningFailed
-from placet.case.intents import Intent
+from placet.case.intents import EDITS, Intent, What
 from placet.case.lease import Owner
 from placet.case.life_cycle import OPEN, STATUSES, WORKING, State
 from placet.case.notes import APPROVE, ASKS, DRAFT, REJECT, decision_of, inspect_note
@@ -49,7 +50,7 @@ from placet.host.intents import leave
 from placet.journal.maintenance import verify
 from placet.journal.reader import open_reader, query
 from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity, AnswerIntent, Committed, PutCase, PutText
+from placet.journal.writes import AddActivity, AnswerIntent, Committed, Enqueue, PutCase, PutText
 from placet.loop.tick import Loop
 from placet.note.checkboxes import box
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
@@ -200,6 +201,7 @@ class Play:
         self.told: Counter[str] = Counter()
         # what was asked for by commands, by id, until it is answered
         self.intents: dict[str, Intent] = {}
+        self.asked_for: list[str] = []
         # where requests lay that ended and were deleted
         self.free: list[str] = []
         self.asked: dict[tuple[str, int], str] = {}
@@ -631,22 +633,46 @@ class Play:
                 f"{intent.what} refused" if answer.refused else f"{intent.what} performed"
             )
             asked.add(intent.trace_id)
-            note = self.seen.get(intent.path)
-            if not answer.refused:
-                self.must(
-                    intent.path.startswith(Folder.ARCHIVE)
-                    or (note is not None and note.digest == intent.digest),
-                    f"`{intent.what}` is performed on {intent.path}, which its person did not see",
-                )
+            self.must(
+                intent.what not in EDITS or "replaced" not in answer.refused,
+                f"`{intent.what}` is dropped for a later command",
+            )
+            if not answer.refused and intent.what in EDITS:
                 # A comment or a box, ticked by a command, in a plan that was put into System/Active
                 # and not begun, is an edit of what was approved like one by hand.
-                if intent.what in ("comment", "tick") and intent.digest in self.approved:
-                    (edited,) = (r for r in rows if r.action is Action.PLAN_EDITED)
-                    self.approved.add(edited.metadata["digest"])
+                edited = [r for r in rows if r.action is Action.PLAN_EDITED]
+                if intent.digest in self.approved:
+                    self.approved |= {r.metadata["digest"] for r in edited}
+            elif not answer.refused:
+                self.must_have_been_seen(intent)
+        enqueued = [w.command for w in writes if isinstance(w, Enqueue)]
+        for command in map(COMMAND_JSON.validate_json, enqueued):
+            if isinstance(command, Edit) and command.intent:
+                self.must_have_been_seen(self.intents[command.intent])
         for row in rows:
             if row.metadata.get("via") == "cli":
                 named = f"{row.action} of {row.entity_id} names who ran a command"
                 self.must(row.trace_id in asked, f"{named}, and none is performed")
+
+    def must_have_been_seen(self, intent: Intent) -> None:
+        """Hold that a command is performed on the note that its person saw, and after their edits."""
+        note = self.seen.get(intent.path)
+        before = [one.what for one in self.intents.values() if self.is_edit_before(one, intent)]
+        self.must(not before, f"`{intent.what}` is performed before {before} of the same text")
+        self.must(
+            intent.path.startswith(Folder.ARCHIVE)
+            or (note is not None and note.digest == intent.digest),
+            f"`{intent.what}` is performed on {intent.path}, which its person did not see",
+        )
+
+    def is_edit_before(self, one: Intent, other: Intent) -> bool:
+        """Return whether `one` is an edit of the text of the decision `other`, asked for first."""
+        order = [*self.asked_for]
+        return (
+            (one.trace_id, one.digest) == (other.trace_id, other.digest)
+            and (one.what in EDITS) > (other.what in EDITS)
+            and order.index(one.id) < order.index(other.id)
+        )
 
     def must_be_asked_once(self, row: Activity, case: Case) -> None:
         """Hold that the same thing is not asked twice."""
@@ -860,14 +886,22 @@ class Play:
         what = self.dice.choice(ways if note.is_plan else ("retry",))
         if note.asks:
             what = "answer" if "amendment" not in note.meta else self.dice.choice(ways[2:4])
+        self.leave(what, path, note, case)
+        while what in EDITS and self.dice.random() < 0.5:  # before the daemon looks
+            what = self.dice.choice(("approve", "tick", "comment", "reject"))
+            self.leave(what, path, note, case)
+
+    def leave(self, what: What, path: str, note: NoteSeen, case: Case) -> None:
+        """Ask for something by a command."""
         said = {"reject": "It is too broad.", "revise": "Shorter.", "comment": "Hm.", "tick": "1"}
         given = {**said, "answer": self.dice.choice(("1", "no", "Rather both."))}.get(what)
         digest = shown_digest(note.raw) if "amendment" in note.meta else note.digest
-        ident = f"{len(self.log):020d}-{self.dice.randrange(16**16):016x}"
+        ident = f"{self.dice.randrange(16**32):032x}"
         seen = (path, note.digest, case.state.value, case.generation)
         intent = Intent(ident, what, case.trace_id, *seen, (given,) if given else ())
         leave(self.state / "intents", intent)
         self.intents[intent.id] = intent
+        self.asked_for.append(intent.id)
         self.note(f"> placet {what} {case.request_id}, whose note is {path}")
         if what == "approve":
             self.widened |= {digest} if note.asks else set()

@@ -210,6 +210,14 @@ class ForgetsAnswersWithTheWork(Loop):
             return Loop.tick(self)
 
 
+class ForgetsEditsForADecision(Loop):
+    """Naive: a later command replaces an earlier one, a tick or a comment as well."""
+
+    def read_intents(self):
+        with patch("placet.host.intents.EDITS", ()):
+            return Loop.read_intents(self)
+
+
 @pytest.mark.parametrize("first", range(0, 20, 5))
 @pytest.mark.thinned(2)
 def test_daemon_keeps_its_promises_in_random_play(first: int) -> None:
@@ -271,6 +279,7 @@ NAIVE = [
     OverwritesADecision,
     KeepsThePlaceOfAnEndedRequest,
     ForgetsAnswersWithTheWork,
+    ForgetsEditsForADecision,
 ]
 
 

@@ -160,7 +160,8 @@ def settle(book: Cases, found: BranchNews) -> None:
         is_away = became in ("dropped", "gone")
         by, reason = _why_dropped(book, fate.of) if is_away else ("", "")
         # a drop makes no commit: the command names the one that the branch was at
-        claim = book.intents.claims.get(fate.commit_sha or fate.of.tip)
+        what = "drop" if is_away else "merge"
+        claim = book.intents.claims.get((what, case.trace_id, fate.commit_sha or fate.of.tip))
         if became == "gone" and (reason or claim is not None):
             became = "dropped"
         decision = settle_branch(
@@ -213,7 +214,8 @@ def _settle_revert(book: Cases, found: Revert, who: str) -> bool:
     if found.of not in ("", case.outcome.merged_as):
         return False
     now = book.ports.clock.now()
-    claim = book.intents.claims.get(found.commit_sha)
+    what = "merge" if found.again else "undo"
+    claim = book.intents.claims.get((what, case.trace_id, found.commit_sha))
     person = claim.person if claim is not None else None
     decision = settle_revert(case, found.commit_sha, who, now, person, again=found.again)
     _record(book, decision, claim)
@@ -224,7 +226,7 @@ def _record(book: Cases, decision: Decision | None, claim: Intent | None) -> Non
     """Record what became of a branch; a claim names its maker once."""
     if decision is not None:
         book.record(decision, writes=[AnswerIntent(claim.id)] if claim is not None else [])
-        book.intents.forget([claim] if claim is not None else [])
+        book.intents.forget([claim.id] if claim is not None else [])
 
 
 def _why_dropped(book: Cases, branch: Branch) -> tuple[str, str]:

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from placet.case.callout import box_lines, box_of, with_marks
 from placet.case.case import CASE_JSON, Approval, Case, LastOutcome, Rejection, Request, Reviewed
@@ -117,13 +118,25 @@ def _regroup_cases(connection: sqlite3.Connection) -> None:
             group: {new: old[name] for new, name in names.items() if name in old}
             for group, names in _GROUPS.items()
         }
-        case = _with_facts(connection, CASE_JSON.validate_json(json.dumps(old | groups)))
+        branches = [*old.pop("earlier", []), *_last_branch(old)]
+        whole = json.dumps(old | groups | {"branches": branches})
+        case = _with_facts(connection, CASE_JSON.validate_json(whole))
         if case.state in (State.REVIEW, State.FAILED, State.REJECTED):
             case = _with_box(connection, case)
         connection.execute(
             "UPDATE cases SET body = ? WHERE trace_id = ?",
             (CASE_JSON.dump_json(case).decode(), trace_id),
         )
+
+
+def _last_branch(old: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the branch of a completed mission, which schema 6 did not keep with the others."""
+    if old.get("state") != State.COMPLETED or not old.get("tip"):
+        return []
+    same = ("trace_id", "base", "tip", "base_branch", "report_path", "became", "dropped_reason")
+    renamed = {"name": "branch", "digest": "carried_out", "portal": "portal"}
+    names = {name: name for name in same} | renamed
+    return [{new: old[name] for new, name in names.items() if name in old}]
 
 
 def _with_facts(connection: sqlite3.Connection, case: Case) -> Case:
@@ -138,13 +151,14 @@ def _with_facts(connection: sqlite3.Connection, case: Case) -> Case:
         with contextlib.suppress(ValueError):  # a damaged body
             question = str(json.loads(begun).get("input", {}).get("question", ""))
             case = replace(case, asking=replace(case.asking, question=question))
-    if case.outcome.became in ("merged", "reverted"):
+    for branch in case.branches:
         (merged,) = select(
             "SELECT metadata->>'commit_sha' FROM activity WHERE trace_id = ? "
-            "AND action_type = 'pr.merged' ORDER BY id DESC LIMIT 1",
-            (trace,),
+            "AND action_type = 'pr.merged' AND metadata->>'branch' = ? ORDER BY id DESC LIMIT 1",
+            (trace, branch.name),
         ).fetchone() or ("",)
-        case = replace(case, outcome=replace(case.outcome, merged_as=merged or ""))
+        if branch.became in ("merged", "reverted"):
+            case = case.with_branch(branch, merged_as=merged or "")
     events = "SELECT DISTINCT action_type FROM activity WHERE trace_id = ?"
     found = [_ENDS[action] for (action,) in select(events, (trace,)) if action in _ENDS]
     statuses = {STATUSES[state].request: None for state in (*found, case.acting)}

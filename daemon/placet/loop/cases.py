@@ -247,6 +247,8 @@ class Cases:
         if place == wanted:
             return [row]
         failure = case.outcome.failure.replace(wanted, place)
+        if case.branches and case.branches[-1].report_path == wanted:
+            case = case.with_branch(case.branches[-1], report_path=place)
         case = replace(case, outcome=replace(case.outcome, report_path=place, failure=failure))
         self.cases.put(replace(case, version=case.version + 1))
         return [_put(case), row]

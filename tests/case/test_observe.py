@@ -408,7 +408,7 @@ def test_reopened_branch_loses_the_reason_it_was_dropped_for() -> None:
     case = replace(CASE, state=State.COMPLETED, branches=(branch,))
     back = settle_branch(case, branch, SeenInGit("", "ann"), NOW)
     assert back is not None
-    assert back.case.branches[0].dropped_reason == ""
+    assert back.case.branches[0].became == ""
     used = {"dropped_reason": None, "dropped_by": None}
     assert Stamp("r.md", used, seen={"dropped_reason": "slow"}) in back.commands
 

@@ -94,7 +94,7 @@ class Branch:
     `base` and `tip` are the commits before and after its work. `base_branch` was checked out when
     it was planned, `digest` is that of its plan; empty if unknown. `became` is its fate: `merged`
     (by the commit `merged_as`), `dropped`, `gone`, `reverted`, or empty. `dropped_reason` is the
-    reason that was journalled.
+    last reason that was journalled; it counts once.
     """
 
     trace_id: str

@@ -240,8 +240,8 @@ def settle_branch(
         return None
     d = DecisionBuilder(case, case.state, now)
     merged_as = seen.commit_sha
-    changes = {"became": became, "merged_as": merged_as, "dropped_reason": reason}
-    d.case = d.case.with_branch(branch, **changes)
+    known = reason or branch.dropped_reason
+    d.case = d.case.with_branch(branch, became=became, merged_as=merged_as, dropped_reason=known)
     facts: dict[str, Any] = {"branch": branch.name, "owner": seen.owner}
     action = _BECAME[became]
     if became == "merged":
@@ -254,8 +254,7 @@ def settle_branch(
         d.commands.append(Stamp(branch.report_path, stamps))
     if not became and branch.report_path:  # used up, and no reason for the next deletion
         used = dict.fromkeys(("dropped_reason", "dropped_by"))
-        known = {"dropped_reason": branch.dropped_reason}
-        d.commands.append(Stamp(branch.report_path, used, seen=known))
+        d.commands.append(Stamp(branch.report_path, used, seen={"dropped_reason": known}))
     return d.done()
 
 

@@ -163,6 +163,8 @@ def settle(book: Cases, found: BranchNews) -> None:
         # a drop makes no commit: the command names the one that the branch was at
         what = "drop" if is_away else "merge"
         claim = book.intents.claims.get((what, case.trace_id, fate.commit_sha or branch.tip))
+        if claim is None and reason == branch.dropped_reason:
+            reason = ""  # that of an earlier drop
         if became == "gone" and (reason or claim is not None):
             became = "dropped"
         person = BY_PROPERTY if reason else None

@@ -22,7 +22,7 @@ from placet.case.question_note import question_in
 from placet.case.story import Story, Verbosity
 from placet.chat.guards import iteration_cap
 from placet.chat.messages import Purpose
-from placet.cli.branches import also_undone, became_now, diff, tip_of
+from placet.cli.branches import also_undone, became_now, diff, tip_of, told_branch
 from placet.cli.decide import proposal
 from placet.cli.site import Site, find
 from placet.cli.status import show
@@ -530,7 +530,7 @@ def _tip(site: Site, ident: str) -> str:
 
 def _patch(site: Site, ident: str) -> tuple[Patch | None, UserError | None]:
     try:
-        return patch_of(diff(site, ident)[0]), None
+        return patch_of(diff(site, ident, told_branch)[0]), None
     except UserError as error:
         return None, error
     except PlacetError as error:

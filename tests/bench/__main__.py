@@ -24,7 +24,7 @@ from gitkit import commit_changes, git, make_repo, settle_home
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.approval import valid_plan
 from placet.case.callout import box_of, with_box
-from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
+from placet.case.case import CASE_JSON, Branch, Case, KnownPlan, LastOutcome, Request
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
 from placet.disk.vault import Vault
@@ -429,12 +429,9 @@ def start_full() -> None:
                     plan=KnownPlan(digest="1" * 64, revision=1),
                     request=Request(title="Done"),
                     outcome=LastOutcome(
-                        branch=f"feat/r{n}",
-                        report_path=f"Knowledge/Reports/r{n}.md",
-                        base="0" * 40,
-                        tip="1" * 40,
-                        became="merged",
+                        branch=f"feat/r{n}", report_path=f"Knowledge/Reports/r{n}.md"
                     ),
+                    branches=(Branch(trace, f"feat/r{n}", "0" * 40, "1" * 40, became="merged"),),
                 )
                 journal.submit(
                     [

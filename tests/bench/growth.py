@@ -20,7 +20,7 @@ from typing import Any
 
 from messages_api import MessagesApi, call, reply
 from placet.agent.day_budget import used_today
-from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
+from placet.case.case import CASE_JSON, Branch, Case, KnownPlan, LastOutcome, Request
 from placet.case.life_cycle import State
 from placet.host.clock import Clock
 from placet.journal.chain import chained, link
@@ -124,11 +124,10 @@ def grow(journal: Path, missions: int) -> None:
                     ),
                     request=Request(title="Done", agent="a"),
                     outcome=LastOutcome(
-                        branch=f"feat/r{number}",
-                        report_path=f"Knowledge/Reports/{number}.md",
-                        base="0" * 40,
-                        tip="1" * 40,
-                        became="merged",
+                        branch=f"feat/r{number}", report_path=f"Knowledge/Reports/{number}.md"
+                    ),
+                    branches=(
+                        Branch(trace, f"feat/r{number}", "0" * 40, "1" * 40, became="merged"),
                     ),
                     since="2026-01-01T00:00:00.000Z",
                 )

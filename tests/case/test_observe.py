@@ -16,6 +16,7 @@ from typing import Literal
 import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
+from placet.activity import Actor
 from placet.case.callout import box_of, with_box
 from placet.case.case import (
     Asking,
@@ -30,12 +31,12 @@ from placet.case.case import (
 )
 from placet.case.commands import Decision, Move, Stamp
 from placet.case.decide import decide
-from placet.case.events import Drafted, Gesture, MissionEnded, RevisionAsked
+from placet.case.events import BY_PROPERTY, Drafted, Gesture, MissionEnded, RevisionAsked
 from placet.case.life_cycle import EventKind, State
 from placet.case.notes import inspect_note, rejection_in
 from placet.case.observe import observe, stale_statuses
 from placet.case.request import RequestProblems, read_request
-from placet.case.results import settle_branch, settle_revert
+from placet.case.results import SeenInGit, settle_branch, settle_revert
 from placet.case.sorting import CaseNotes, not_asking, sort_notes
 from placet.case.warnings import warnings_for
 from placet.chat.messages import Ask, Purpose, Reply
@@ -373,21 +374,48 @@ def test_stop_after_last_step_archives_completed_plan() -> None:
 def test_branch_fate_keeps_question_open() -> None:
     asking = Asking(State.RUNNING, "call:1:0", "Inbox/Questions/x_1.md", "", NOW, 1)
     branch = Branch(TRACE, "feat/x", "b", "t", report_path="r.md")
-    case = replace(CASE, state=State.ASKING, asking=asking, earlier=(branch,))
-    decision = settle_branch(case, branch, "dropped", "", "", "no", "", "ann", "later")
+    case = replace(CASE, state=State.ASKING, asking=asking, branches=(branch,))
+    decision = settle_branch(case, branch, SeenInGit("dropped", "ann"), "later", BY_PROPERTY, "no")
     assert decision is not None
     assert (decision.case.asking, decision.case.since) == (asking, case.since)
 
 
 def test_a_case_knows_the_commit_that_merged_it() -> None:
     """The row that says so may be archived when the merge is reverted."""
-    outcome = LastOutcome(report_path="r.md", branch="feat/x", base="b", tip="t")
-    case = replace(CASE, state=State.COMPLETED, outcome=outcome)
-    merged = settle_branch(case, case.newest, "merged", "m", "ancestor", "", "", "ann", NOW)
+    branch = Branch(TRACE, "feat/x", "b", "t", report_path="r.md")
+    case = replace(CASE, state=State.COMPLETED, branches=(branch,))
+    merged = settle_branch(case, branch, SeenInGit("merged", "ann", "m", "merge", "main"), NOW)
     assert merged is not None
-    reverted = settle_revert(merged.case, "r", "ann", NOW, again=False)
+    (merged_branch,) = merged.case.branches
+    seen = SeenInGit("reverted", "ann", "r", into="main")
+    reverted = settle_revert(merged.case, merged_branch, seen, NOW)
     assert reverted is not None
     assert reverted.rows[0].metadata["merged_as"] == "m"
+    assert [row.actor for row in (*merged.rows, *reverted.rows)] == [Actor.SYSTEM] * 2
+
+
+def test_earlier_branch_is_settled_beside_the_last_one() -> None:
+    first, second = (Branch(TRACE, f"feat/{n}", "b", n, report_path=f"{n}.md") for n in "12")
+    outcome = LastOutcome(report_path="2.md", branch="feat/2")
+    case = replace(CASE, state=State.COMPLETED, branches=(first, second), outcome=outcome)
+    assert case.branch == case.open_branch == second
+    merged = settle_branch(case, second, SeenInGit("merged", "ann", "m"), NOW)
+    assert merged is not None
+    assert merged.case.open_branch == first
+    assert merged.case.branch == merged.case.branches[1]
+    assert merged.case.watched == (first,)
+
+
+def test_reopened_branch_loses_the_reason_it_was_dropped_for() -> None:
+    branch = Branch(
+        TRACE, "feat/x", "b", "t", report_path="r.md", became="dropped", dropped_reason="slow"
+    )
+    case = replace(CASE, state=State.COMPLETED, branches=(branch,))
+    back = settle_branch(case, branch, SeenInGit("", "ann"), NOW)
+    assert back is not None
+    assert back.case.branches[0].became == ""
+    used = {"dropped_reason": None, "dropped_by": None}
+    assert Stamp("r.md", used, seen={"dropped_reason": "slow"}) in back.commands
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -239,6 +239,15 @@ def test_run_line_omits_difference_and_repeats() -> None:
         Verbosity.EVENT,
         "say-hello: the merge of feat/x was undone by cleo",
     )
+    seen = {"branch": "feat/x", "into": "main", "commit_sha": "0123456789abcdef"}
+    assert story.line(a_row("pr.reverted", seen)) == (
+        Verbosity.EVENT,
+        "say-hello: feat/x was reverted on main by commit 0123456789ab",
+    )
+    assert story.line(a_row("pr.merged", seen)) == (
+        Verbosity.EVENT,
+        "say-hello: feat/x was merged into main by commit 0123456789ab",
+    )
 
 
 def test_side_note_repeating_last_message_is_not_printed(

@@ -14,7 +14,7 @@ from tests.cli.test_decide import QUESTION, WIDER, amendment, asking_vault, ques
 from placet.cli.status import status
 from placet.cli.view import rendered
 from placet.note.frontmatter import read_note, stamp
-from placet.plan.left_out import with_other_tick
+from placet.plan.left_out import other_tick, with_tick
 from placet.plan.parse import parse_plan
 from ptykit import Person, terminal
 from vaultkit import DONE, ME, PLAN, TestVault, make_vault, running, until
@@ -269,15 +269,15 @@ def test_rendered_plan_contains_no_control_characters(monkeypatch: pytest.Monkey
 def test_a_tick_changes_one_line(tmp_path: Path) -> None:
     body = read_note(planned(tmp_path, TWO).plan().read_bytes()).body
     for text in (body, body.replace("\n", "\r\n")):
-        other = with_other_tick(text, 2)
+        other = with_tick(text, other_tick(text, 2))
         assert parse_plan(other).left_out == (2,)
         changed = [n for n, (a, b) in enumerate(zip(text, other, strict=True)) if a != b]
         assert len(changed) == 1
-        assert with_other_tick(other, 2) == text
+        assert with_tick(other, other_tick(other, 2)) == text
     bare = body.replace("- [x] Do this step\n", "")
-    assert parse_plan(with_other_tick(bare, 1)).left_out == (1,)
+    assert parse_plan(with_tick(bare, other_tick(bare, 1))).left_out == (1,)
     with pytest.raises(ValueError, match="no step 3"):
-        with_other_tick(body, 3)
+        with_tick(body, other_tick(body, 3))
 
 
 def test_review_shows_plans_arriving_meanwhile(tmp_path: Path) -> None:

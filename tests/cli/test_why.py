@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from messages_api import MessagesApi, call, reply
-from placet.case.case import Case, KnownPlan, Request
+from placet.case.case import Branch, Case, KnownPlan, Request
 from placet.case.estimate import against_estimate, estimate, median
 from placet.case.explain import (
     advice,
@@ -315,7 +315,8 @@ def test_continued_request_escapes_model_text() -> None:
             replace(
                 CASE,
                 state=State.COMPLETED,
-                outcome=replace(CASE.outcome, tip="c0", branch="feat/x", report_path="r.md"),
+                outcome=replace(CASE.outcome, branch="feat/x", report_path="r.md"),
+                branches=(Branch("t", "feat/x", "b", "c0", report_path="r.md"),),
             ),
             [],
             "not merged yet",
@@ -325,7 +326,7 @@ def test_continued_request_escapes_model_text() -> None:
             replace(
                 CASE,
                 state=State.COMPLETED,
-                outcome=replace(CASE.outcome, tip="c0", branch="feat/x", became="merged"),
+                branches=(Branch("t", "feat/x", "b", "c0", became="merged"),),
             ),
             [],
             "merged",

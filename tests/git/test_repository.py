@@ -1189,6 +1189,28 @@ def test_git_parses_trailers_for_any_text(tmp_path: Path) -> None:
         assert parsed == f"Placet-Trace: {TRACE}\nPlacet-Plan: d\nApproved-By: Ann Approved-By: eve"
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\u00a0\t"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Placet-Trace: another",
+        "placet-plan: another",
+        "APPROVED-BY: the boss",
+        "Co-authored-by: Eve <e@example.org>",
+        "Signed-off-by: Eve",
+        f"This reverts commit {'a' * 40}.",
+        f"this  reverts\tcommit {'a' * 40}.",
+    ],
+)
+def test_no_text_reads_as_a_fact(blank: str, line: str) -> None:
+    message = committing.commit_message(blank + line, f"x\n\n{blank}{line}", TRACE, "d", "Ann")
+    read = [one.strip().casefold() for one in message.splitlines()]
+    facts = [one for one in read if one.startswith(("placet-", "approved-by", "this reverts"))]
+    assert facts == [f"placet-trace: {TRACE}", "placet-plan: d", "approved-by: ann"]
+    assert not [one for one in read if one.startswith(("co-authored-by", "signed-off-by"))]
+    assert message.count("> ") == 2
+
+
 @given(st.text(), st.text(), st.text(min_size=1))
 @settings(max_examples=200)
 def test_any_text_makes_a_whole_message(subject: str, body: str, name: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +27,11 @@ from placet.cli.status import status
 from placet.errors import UserError
 from placet.host import intents
 from placet.host.intents import Mailbox
+from placet.journal.reader import open_reader
+from placet.loop import outbox
 from placet.loop.outbox import Outbox
-from placet.note.frontmatter import read_note
-from vaultkit import ME, PLAN, TestVault, running, started
+from placet.note.frontmatter import plan_digest, read_note
+from vaultkit import ME, PLAN, TestVault, make_vault, running, started
 
 
 def left(vault: TestVault) -> list[Path]:
@@ -277,15 +281,11 @@ BAD: dict[str, Callable[[Path, bytes], object]] = {
     "half": lambda place, good: place.write_bytes(good[: len(good) // 2]),
     "empty": lambda place, _: place.write_bytes(b""),
     "no object": lambda place, _: place.write_bytes(b"[]"),
-    "another id": lambda place, good: place.with_name(f"{'1' * 20}-{'a' * 16}.json").write_bytes(
-        good
-    ),
+    "an odd id": lambda place, good: place.write_bytes(good.replace(b'"id":"', b'"id":"x')),
     "a link": _symlink,
     "a pipe": lambda place, _: os.mkfifo(place),
     "a folder": lambda place, _: place.mkdir(),
     "an odd name": lambda place, good: place.with_name("x\n.json").write_bytes(good),
-    "what": lambda place, good: place.write_bytes(good.replace(b'"approve"', b'"destroy"')),
-    "via": lambda place, good: place.write_bytes(good.replace(b'"cli"', b'"move"')),
     "deep": lambda place, _: place.write_bytes(b"[" * 100_000),
     "large": lambda place, good: place.write_bytes(good + b" " * intents.MAX_BYTES),
     "reason": lambda place, good: place.write_bytes(good.replace(b'"approve"', b'"reject"')),
@@ -297,7 +297,7 @@ def test_invalid_intent_changes_nothing(tmp_path: Path, how: str) -> None:
     vault = planned(tmp_path)
     good = intent(vault)
     folder(vault).mkdir(exist_ok=True)
-    BAD[how](folder(vault) / f"{good.id}.json", INTENT_JSON.dump_json(good))
+    BAD[how](folder(vault) / f"{1:020d}.json", INTENT_JSON.dump_json(good))
     rows = len(vault.rows())
     before = vault.plan().read_bytes()
     said = vault.here()
@@ -315,7 +315,7 @@ def test_file_of_another_user_is_not_intent(
     vault = planned(tmp_path)
     made = intent(vault)
     intents.leave(folder(vault), made)
-    path = folder(vault) / f"{made.id}.json"
+    (path,) = folder(vault).iterdir()
     assert intents.read(path) is not None
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert intents.read(path) is None
@@ -347,7 +347,7 @@ def test_ten_thousand_intent_files_are_read_in_batches(tmp_path: Path) -> None:
     said: list[str] = []
     mailbox = Mailbox(tmp_path, said.append)
     for number in range(10_000):
-        (tmp_path / f"{number:020d}-{'0' * 16}.json").write_bytes(b"{")
+        (tmp_path / f"{number:020d}.json").write_bytes(b"{")
     left, most = 10_000, 0
     while left:
         mailbox.look(lambda _: ())
@@ -365,3 +365,183 @@ def test_comment_intent_is_added_to_saved_note(tmp_path: Path) -> None:
     texts = [path.read_text() for path in (*archived.glob("*"), vault.plan())]
     assert any("Shorter, please." in text for text in texts)
     assert read_note(vault.plan().read_bytes()).meta["revision"] == 2
+
+
+# --- in which order, and of which kind
+
+
+TWO = {
+    **PLAN,
+    "steps": [
+        {"title": f"Write {n}", "description": "A file.", "tools": ["write_file"]} for n in (1, 2)
+    ],
+    "scope": {"write": ["a.txt", "b.txt"]},
+}
+
+
+def two_steps(tmp_path: Path) -> TestVault:
+    """Return a vault with a plan of two steps that awaits review."""
+    vault = make_vault(tmp_path)
+    vault.plays(TWO)
+    vault.drop("Say hello\n")
+    vault.here()
+    return vault
+
+
+def leave_some(vault: TestVault, *wanted: tuple[str, tuple[str, ...]]) -> list[Intent]:
+    """Leave intents about the plan as it is now, in this order, and return them."""
+    made = [intent(vault, id=intents.new_id(), what=w, texts=texts) for w, texts in wanted]
+    for one in made:
+        intents.leave(folder(vault), one)
+    return made
+
+
+def answers(vault: TestVault, *made: Intent) -> list[str | None]:
+    with open_reader(vault.site.state.journal) as reader:
+        found = reader.answers([one.id for one in made])
+    return [found.get(one.id) for one in made]
+
+
+@pytest.mark.parametrize("edit", [("tick", ("2",)), ("comment", ("Never write b.txt",))])
+def test_approval_of_text_before_edit_is_refused(
+    tmp_path: Path, edit: tuple[str, tuple[str, ...]]
+) -> None:
+    vault = two_steps(tmp_path)
+    edited, approved = leave_some(vault, edit, ("approve", ()))
+    vault.here()
+    done, refused = answers(vault, edited, approved)
+    assert done == ""
+    assert refused is not None
+    assert "was changed since you read it" in refused
+    assert by(vault, "plan.edited") == (ME, "cli")
+    assert not vault.rows("plan.approved")
+    assert not left(vault)
+
+
+def test_edits_of_one_text_are_all_performed(tmp_path: Path) -> None:
+    """Two clicks on the box of one step mean what one click means."""
+    vault = two_steps(tmp_path)
+    asked = [("tick", ("1",)), ("comment", ("Be brief.",)), ("tick", ("2",)), ("tick", ("1",))]
+    made = leave_some(vault, *asked)
+    vault.here()
+    assert answers(vault, *made) == [""] * 4
+    text = vault.plan().read_text()
+    assert text.count("- [ ] Do this step") == 2
+    assert "Be brief." in text
+
+
+def test_decision_replaces_decision_and_no_edit(tmp_path: Path) -> None:
+    vault = two_steps(tmp_path)
+    approved, ticked, rejected = leave_some(
+        vault, ("approve", ()), ("tick", ("2",)), ("reject", ("no",))
+    )
+    said = vault.here()
+    assert any("later command replaced" in line for line in said)
+    first, second, third = answers(vault, approved, ticked, rejected)
+    assert first == "A later command replaced this one."
+    assert second == ""
+    assert third is not None
+    assert "was changed since you read it" in third
+
+
+def test_tick_is_applied_to_text_saved_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = two_steps(tmp_path)
+    (made,) = leave_some(vault, ("tick", ("2",)))
+    edit, saved = outbox._edit, "It may be slow."
+
+    def late(*given: Any) -> tuple[bytes, str]:
+        vault.plan().write_text(vault.plan().read_text().replace("None known.", saved))
+        return edit(*given)
+
+    monkeypatch.setattr(outbox, "_edit", late)
+    vault.here()
+    text = vault.plan().read_text()
+    assert text.count("- [ ] Do this step") == 1
+    assert saved in text
+    assert answers(vault, made) == [""]
+    assert last(vault, "plan.edited")["digest"] == plan_digest(text.encode())
+
+
+def test_tick_of_a_renumbered_step_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = two_steps(tmp_path)
+    (made,) = leave_some(vault, ("tick", ("2",)))
+    edit = outbox._edit
+
+    def late(*given: Any) -> tuple[bytes, str]:
+        text = vault.plan().read_text()
+        vault.plan().write_text(text.replace("### 2. Write 2", "### 2. Write another"))
+        return edit(*given)
+
+    monkeypatch.setattr(outbox, "_edit", late)
+    vault.here()
+    (why,) = answers(vault, made)
+    assert why is not None
+    assert "was changed since you read it" in why
+    assert "- [ ] Do this step" not in vault.plan().read_text()
+    assert not vault.rows("plan.edited")
+
+
+def test_later_command_wins_after_clock_jump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = planned(tmp_path)
+    vault.click("approve", "say-hello", "--yes")
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 5 * 10**9)
+    vault.click("reject", "say-hello", "--reason", "no, wait")
+    vault.here()
+    assert not vault.rows("plan.approved")
+    assert last(vault, "plan.rejected")["reason"] == "no, wait"
+
+
+def test_intents_left_at_once_have_different_numbers(tmp_path: Path) -> None:
+    made = [Intent(intents.new_id(), "approve", "t", "p", "d") for _ in range(20)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda one: intents.leave(tmp_path, one), made))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"{number:020d}.json" for number in range(1, 21)
+    ]
+    assert {one.id for one in intents.waiting_in(tmp_path)} == {one.id for one in made}
+
+
+def test_unreadable_folder_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    one = Intent(intents.new_id(), "approve", "t", "p", "d")
+    intents.leave(tmp_path, one)
+    mailbox = Mailbox(tmp_path, said.append)
+    mailbox.look(lambda _: ())
+
+    def fails(_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", fails)
+        for _ in range(3):
+            assert not mailbox.look(lambda _: ()).replaced
+        with pytest.raises(UserError, match="cannot be read"):
+            intents.waiting_in(tmp_path)
+    assert not mailbox.look(lambda _: ()).replaced
+    assert [*mailbox.waiting] == ["t"]
+    assert len(said) == 1
+    assert "Too many open files" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("now", "later"), [(b'"approve"', b'"archive"'), (b'"cli"', b'"phone"')], ids=["kind", "value"]
+)
+def test_intent_of_a_newer_command_is_answered(tmp_path: Path, now: bytes, later: bytes) -> None:
+    vault = planned(tmp_path)
+    one = intent(vault)
+    intents.leave(folder(vault), one)
+    (path,) = folder(vault).iterdir()
+    path.write_bytes(path.read_bytes().replace(now, later))
+    said = vault.here()
+    assert answers(vault, one) == ["Restart the daemon: it is older than this command."]
+    assert any("older than this command" in line for line in said)
+    assert not left(vault)

@@ -16,21 +16,22 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from placet.activity import Action, Activity
+from placet.activity import Action, Activity, Actor
 from placet.agent.planner import Assignment
 from placet.agent.record import CALL, Begun, Key, Postponed, Record
 from placet.agent.tool_calls import AsksPerson, answered_before
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports
 from placet.case.case import CASE_JSON, Case, NoteSeen
+from placet.case.commands import COMMAND_JSON, Edit
 from placet.case.events import Asked, Drafted, PlanningFailed
-from placet.case.intents import Intent
+from placet.case.intents import CLAIMS, EDITS, Intent, What
 from placet.case.lease import Owner
 from placet.case.life_cycle import OPEN, STATUSES, WORKING, State
 from placet.case.notes import APPROVE, ASKS, DRAFT, REJECT, decision_of, inspect_note
@@ -43,13 +44,15 @@ from placet.chat.result import MissionResult, Spent
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
 from placet.errors import End, Interrupted, UserError
+from placet.git.fate import BranchNews, Fate, Revert
 from placet.host.clock import Clock
 from placet.host.config import Config, VaultTable
-from placet.host.intents import leave
+from placet.host.intents import leave, waiting_in
 from placet.journal.maintenance import verify
 from placet.journal.reader import open_reader, query
 from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity, AnswerIntent, Committed, PutCase, PutText
+from placet.journal.writes import AddActivity, AnswerIntent, Committed, Enqueue, PutCase, PutText
+from placet.loop.branches import BranchWatch
 from placet.loop.tick import Loop
 from placet.note.checkboxes import box
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
@@ -78,6 +81,11 @@ ENDED = re.compile(rb"(?m)^status: (rejected|error)$")
 STOPS = frozenset({"rejected", "needs_revision"})
 """`status` of a plan in System/Active that stops its mission."""
 ENDS = frozenset({Action.EXECUTION_COMPLETED, Action.EXECUTION_FAILED})
+CLAIMED = {
+    "merge": Action.PR_MERGED,
+    "drop": Action.PR_REJECTED,
+    "undo": Action.PR_REVERTED,
+}
 ONCE = frozenset({Action.EXECUTION_STARTED, Action.REPORT_WRITTEN, *ENDS})
 
 
@@ -149,6 +157,31 @@ class WatchedJournal(Journal):
         return done
 
 
+@dataclass
+class Work:
+    """A completed mission's branch as git has it: `is_at` is `open`, `merged`, `reverted` and so on.
+
+    `reason` is that of a drop, `partly` a commit that reverts some of its work.
+    """
+
+    trace_id: str
+    is_at: str = "open"
+    merged_as: str = ""
+    reverted_by: str = ""
+    partly: str = ""
+    reason: str = ""
+
+
+class WatchedBranches(BranchWatch):
+    """Finds what people did in git, as the play has it."""
+
+    play: Play
+
+    def look(self, branches) -> None:
+        if found := self.play.news():
+            self._looked.put((found,))
+
+
 class Play:
     """One seed's play.
 
@@ -158,6 +191,11 @@ class Play:
     def __init__(self, seed: int, folder: Path, loop_type: type[Loop] = Loop) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
+        # of its own, so that what people do in git changes nothing else
+        self.git_dice = random.Random(seed)
+        self.work_of: dict[str, Work] = {}  # by the last commit of a mission
+        self.reverts: set[str] = set()  # commits that undo all of a mission, or bring it in again
+        self.commits = 0
         self.root = folder / "vault"
         self.state = folder / "state"
         self.loop_type = loop_type
@@ -200,6 +238,7 @@ class Play:
         self.told: Counter[str] = Counter()
         # what was asked for by commands, by id, until it is answered
         self.intents: dict[str, Intent] = {}
+        self.asked_for: list[str] = []
         # where requests lay that ended and were deleted
         self.free: list[str] = []
         self.asked: dict[tuple[str, int], str] = {}
@@ -265,6 +304,8 @@ class Play:
             self.run_mission,
             self.waiting.append,
         )
+        self.loop.branches = WatchedBranches(clock, self.said.append, lambda: None)
+        self.loop.branches.play = self
         self.loop.load()
 
     def kill(self) -> None:
@@ -481,7 +522,9 @@ class Play:
         self.ended_run[trace] = words
         done = MissionResult(spent=Spent(self.runs), repository="", summary=words)
         if ok:
-            return done
+            name = f"feat/{mission.case.request_id}-{self.runs}"
+            tip = self.commit() if self.git_dice.random() < 0.8 else ""
+            return replace(done, branch=name, base="0" * 40, commit=tip)
         end = End.STOPPED_BY_PERSON if cancel.is_set() else End.GAVE_UP
         return replace(done, end=end, summary="", detail=words, error_type="Error")
 
@@ -533,6 +576,8 @@ class Play:
                 )
                 self.kinds |= {"steps left out"} if left_out else set()
             elif row.action in ENDS:
+                if row.action is Action.EXECUTION_COMPLETED and row.metadata["commit"]:
+                    self.work_of[row.metadata["commit"]] = Work(row.trace_id)
                 self.must(
                     self.running.pop(row.trace_id, None) is not None,
                     "a mission ended that was not running",
@@ -586,6 +631,17 @@ class Play:
                     n.path for n in its if not (n.is_plan or n.asks) and n.folder is Folder.REQUESTS
                 ]
                 self.must(not there, f"{row.entity_id} was taken away, and is {there}")
+            case Action.PR_REVERTED:
+                made = row.metadata["commit_sha"]
+                self.must(made in self.reverts, f"{made} reverts some of {row.entity_id} at most")
+            case Action.PR_REJECTED if why := row.metadata["reason"]:
+                its = [w for w in self.work_of.values() if w.trace_id == row.trace_id]
+                gave = [w for w in its if w.reason == why]
+                self.must(bool(gave), f"{row.entity_id} is dropped for {why!r}, an old reason")
+                gave[0].reason = ""
+            case Action.PR_MERGED | Action.PR_REOPENED if row.actor is Actor.HUMAN:
+                by = row.metadata["via"]
+                self.must(by == "cli", f"{row.action} of {row.entity_id} names a person by {by}")
             case Action.QUESTION_ANSWERED if row.metadata["taken_away"]:
                 there = [n.path for n in its if n.asks and n.status == "open" and not is_wider(n)]
                 self.must(not there, f"a question of {row.entity_id} is gone, and is {there}")
@@ -631,22 +687,53 @@ class Play:
                 f"{intent.what} refused" if answer.refused else f"{intent.what} performed"
             )
             asked.add(intent.trace_id)
-            note = self.seen.get(intent.path)
-            if not answer.refused:
+            self.must(
+                intent.what not in EDITS or "replaced" not in answer.refused,
+                f"`{intent.what}` is dropped for a later command",
+            )
+            if intent.what in CLAIMS:
+                (told,) = rows
+                act = (CLAIMED[intent.what], intent.trace_id)
                 self.must(
-                    intent.path.startswith(Folder.ARCHIVE)
-                    or (note is not None and note.digest == intent.digest),
-                    f"`{intent.what}` is performed on {intent.path}, which its person did not see",
+                    (told.action, told.trace_id) == act and not answer.refused,
+                    f"who used `placet {intent.what}` is named in {told.action}",
                 )
+            elif not answer.refused and intent.what in EDITS:
                 # A comment or a box, ticked by a command, in a plan that was put into System/Active
                 # and not begun, is an edit of what was approved like one by hand.
-                if intent.what in ("comment", "tick") and intent.digest in self.approved:
-                    (edited,) = (r for r in rows if r.action is Action.PLAN_EDITED)
-                    self.approved.add(edited.metadata["digest"])
+                edited = [r for r in rows if r.action is Action.PLAN_EDITED]
+                if intent.digest in self.approved:
+                    self.approved |= {r.metadata["digest"] for r in edited}
+            elif not answer.refused:
+                self.must_have_been_seen(intent)
+        enqueued = [w.command for w in writes if isinstance(w, Enqueue)]
+        for command in map(COMMAND_JSON.validate_json, enqueued):
+            if isinstance(command, Edit) and command.intent:
+                self.must_have_been_seen(self.intents[command.intent])
         for row in rows:
             if row.metadata.get("via") == "cli":
                 named = f"{row.action} of {row.entity_id} names who ran a command"
                 self.must(row.trace_id in asked, f"{named}, and none is performed")
+
+    def must_have_been_seen(self, intent: Intent) -> None:
+        """Hold that a command is performed on the note that its person saw, and after their edits."""
+        note = self.seen.get(intent.path)
+        before = [one.what for one in self.intents.values() if self.is_edit_before(one, intent)]
+        self.must(not before, f"`{intent.what}` is performed before {before} of the same text")
+        self.must(
+            intent.path.startswith(Folder.ARCHIVE)
+            or (note is not None and note.digest == intent.digest),
+            f"`{intent.what}` is performed on {intent.path}, which its person did not see",
+        )
+
+    def is_edit_before(self, one: Intent, other: Intent) -> bool:
+        """Return whether `one` is an edit of the text of the decision `other`, asked for first."""
+        order = [*self.asked_for]
+        return (
+            (one.trace_id, one.digest) == (other.trace_id, other.digest)
+            and (one.what in EDITS) > (other.what in EDITS)
+            and order.index(one.id) < order.index(other.id)
+        )
 
     def must_be_asked_once(self, row: Activity, case: Case) -> None:
         """Hold that the same thing is not asked twice."""
@@ -849,6 +936,84 @@ class Play:
             ]
         self.dice.choices([way for _, way in ways], [weight for weight, _ in ways])[0]()
 
+    def commit(self) -> str:
+        """Give a commit that is nowhere else."""
+        self.commits += 1
+        return f"{self.commits:040x}"
+
+    def act_in_git(self) -> None:
+        """Merge, drop, delete, restore or revert a mission's branch: by a command, or with git."""
+        if not self.work_of:
+            return
+        tip = self.git_dice.choice(sorted(self.work_of))
+        self.act_on(tip)
+        while self.git_dice.random() < 0.6:  # before the daemon looks
+            self.act_on(tip)
+
+    def act_on(self, tip: str) -> None:
+        """Do one thing with the branch whose last commit is `tip`."""
+        work, by_command = self.work_of[tip], self.git_dice.random() < 0.5
+        if work.is_at == "open":
+            what, commit = "merge", self.commit()
+            if self.git_dice.random() < 0.7:  # what is merged is dropped no more
+                what, commit = "drop", tip
+                work.is_at = "dropped" if by_command else "gone"
+                if by_command:
+                    self.give_reason(work, tip)
+            else:
+                if not by_command and self.git_dice.random() < 0.5:
+                    commit = tip  # fast-forward
+                work.is_at, work.merged_as = "merged", commit
+        elif work.is_at in ("dropped", "gone"):
+            what, by_command = "restore", False
+            work.is_at = "open"
+        else:
+            what, commit = ("undo" if work.is_at == "merged" else "merge"), self.commit()
+            if what == "undo" and self.git_dice.random() < 0.3:
+                work.partly, by_command = commit, False  # or a message that only says so
+            else:
+                work.is_at = "reverted" if what == "undo" else "merged"
+                work.reverted_by = commit
+                self.reverts.add(commit)
+        self.note(f"> {what} {tip[-3:]} {'by a command' if by_command else 'with git'}")
+        if by_command:
+            ident = f"{self.git_dice.randrange(16**32):032x}"
+            claim = Intent(ident, what, work.trace_id, "", commit)
+            leave(self.state / "intents", claim)
+            self.intents[ident] = claim
+
+    def give_reason(self, work: Work, tip: str) -> None:
+        """Write into the report of a branch why it is dropped, as `placet drop` does."""
+        case = self.loop.cases.get(work.trace_id)
+        its = [b.report_path for b in (case.branches if case else ()) if b.tip == tip]
+        if its and (self.root / its[0]).is_file():
+            work.reason = f"It is too slow, {self.commits}."
+            raw = (self.root / its[0]).read_bytes()
+            self.write(its[0], self.stamp_of(raw, {"dropped_reason": work.reason}))
+
+    def news(self) -> BranchNews | None:
+        """Return what git shows of all branches that differs from what the daemon recorded."""
+        fates, reverts = list[Fate](), list[Revert]()
+        for tip, work in self.work_of.items():
+            case = self.loop.cases.get(work.trace_id)
+            for branch in [b for b in (case.branches if case else ()) if b.tip == tip]:
+                merged = work.is_at in ("merged", "reverted")
+                if branch.is_watched and merged:
+                    fates.append(Fate(branch, "merged", work.merged_as, "merge", "main"))
+                elif branch.is_watched and work.is_at == "open" and branch.became:
+                    fates.append(Fate(branch, ""))
+                elif branch.is_watched and work.is_at != "open" and not branch.became:
+                    fates.append(Fate(branch, work.is_at))
+                elif not branch.is_watched and work.is_at != branch.became:
+                    again = work.is_at == "merged"
+                    one = Revert(work.trace_id, work.merged_as, work.reverted_by, again)
+                    reverts.append(one)
+                if work.partly and merged:
+                    part = Revert(work.trace_id, work.merged_as, work.partly, in_part=True)
+                    reverts.append(part)
+        found = BranchNews(self.root, fates=tuple(fates), reverts=tuple(reverts), owner="alice")
+        return found if fates or reverts else None
+
     def command(self, notes: list[str]) -> None:
         """Decide by a command: it is about the note as it is now, and its case as it was known."""
         path = self.dice.choice(notes)
@@ -860,14 +1025,22 @@ class Play:
         what = self.dice.choice(ways if note.is_plan else ("retry",))
         if note.asks:
             what = "answer" if "amendment" not in note.meta else self.dice.choice(ways[2:4])
+        self.leave(what, path, note, case)
+        while what in EDITS and self.dice.random() < 0.5:  # before the daemon looks
+            what = self.dice.choice(("approve", "tick", "comment", "reject"))
+            self.leave(what, path, note, case)
+
+    def leave(self, what: What, path: str, note: NoteSeen, case: Case) -> None:
+        """Ask for something by a command."""
         said = {"reject": "It is too broad.", "revise": "Shorter.", "comment": "Hm.", "tick": "1"}
         given = {**said, "answer": self.dice.choice(("1", "no", "Rather both."))}.get(what)
         digest = shown_digest(note.raw) if "amendment" in note.meta else note.digest
-        ident = f"{len(self.log):020d}-{self.dice.randrange(16**16):016x}"
+        ident = f"{self.dice.randrange(16**32):032x}"
         seen = (path, note.digest, case.state.value, case.generation)
         intent = Intent(ident, what, case.trace_id, *seen, (given,) if given else ())
         leave(self.state / "intents", intent)
         self.intents[intent.id] = intent
+        self.asked_for.append(intent.id)
         self.note(f"> placet {what} {case.request_id}, whose note is {path}")
         if what == "approve":
             self.widened |= {digest} if note.asks else set()
@@ -1306,6 +1479,7 @@ class Play:
                 self.step()
             self.grow()
             self.have_it_done_again()
+            self.use_branches()
             self.settle()
             self.answer_all()
             self.check_end()
@@ -1323,6 +1497,8 @@ class Play:
             self.kill()
 
     def step(self) -> None:
+        if self.git_dice.random() < 0.15:
+            self.act_in_git()
         luck = self.dice.random()
         if luck < 0.42:
             self.gesture()
@@ -1399,6 +1575,13 @@ class Play:
             self.let_work()
         self.quiet = quiet
 
+    def use_branches(self) -> None:
+        """Merge, drop, restore and revert what the missions made, for a while."""
+        for _ in range(12 if self.work_of else 0):
+            self.act_in_git()
+            self.tick()
+            self.pass_time(0.3)
+
     def answer_all(self) -> None:
         """Answer what is still asked; two notes of one question may leave it open."""
         for _ in range(4):
@@ -1466,9 +1649,18 @@ class Play:
             self.must(verify(self.journal.path) is None, "the chain of rows is broken")
             pending = reader.pending_commands()
         self.must(not pending, f"commands were left: {pending}")
-        self.must(not self.intents, f"nobody answered {self.intents}")
-        left = [path.name for path in self.state.glob("intents/*.json")]
+        unanswered = [one for one in self.intents.values() if one.what not in CLAIMS]
+        self.must(not unanswered, f"nobody answered {unanswered}")
+        left = waiting_in(self.state / "intents")
         self.must(not left, f"intents were left: {left}")
+        for tip, work in self.work_of.items():
+            known = [b.became for b in self.loop.cases[work.trace_id].branches if b.tip == tip]
+            is_at = "" if work.is_at == "open" else work.is_at
+            both = ("dropped", "gone")  # a reason makes the one of the other
+            self.must(
+                known == [is_at] or (is_at in both and known[0] in both),
+                f"the branch {tip[-3:]} of {work.trace_id} is {work.is_at}, and is told as {known}",
+            )
         asks = {c.trace_id for c in self.loop.cases.values() if c.state is State.ASKING}
         self.must(self.running.keys() <= asks, "a mission was started and never ended")
         files, _ = self.everything()

@@ -225,9 +225,7 @@ MERGES = {
 def row_of(vault: TestVault) -> dict[str, object]:
     rows = [row for row in vault.rows() if row["action_type"].startswith("pr.")]
     assert len(rows) == 1, [row["action_type"] for row in rows]
-    assert rows[0]["actor"] == "human"
-    assert rows[0]["metadata"]["reviewed_by"]
-    return {"action": rows[0]["action_type"], **rows[0]["metadata"]}
+    return {"action": rows[0]["action_type"], "actor": rows[0]["actor"], **rows[0]["metadata"]}
 
 
 @pytest.mark.parametrize("way", sorted(MERGES))
@@ -250,6 +248,9 @@ def test_merge_by_any_method_is_detected(
     vault.here()  # it happened while no daemon ran
     found = row_of(vault)
     assert (found["action"], found["commit_sha"]) == ("pr.merged", brought)
+    assert found["actor"] == "system", "git does not say who did it"
+    assert not found.keys() & {"reviewed_by", "via"}
+    assert found["into"] == ("origin/main" if way == "pull request" else "main")
     vault.here()
     row_of(vault)
     text = vault.reports()[0].read_text()
@@ -385,7 +386,7 @@ def test_unrelated_commits_cost_two_git_processes(tmp_path: Path, way: str) -> N
     base, opens = git(repo, "rev-parse", "main"), []
     for n in range(5):
         git(repo, "checkout", "-q", "-b", f"feat/{n}", "main")
-        write(repo, {"one.txt" if n == 0 else f"{n}.txt": "1\n"})
+        write(repo, {f"{n}.txt": "1\n"} | ({"one.txt": "1\n"} if n == 0 else {}))
         commit_all(repo, f"Work\n\nPlacet-Trace: t{n}")
         opens.append(Branch(f"t{n}", f"feat/{n}", base, git(repo, "rev-parse", "HEAD"), "main"))
     git(repo, "checkout", "-q", "main")
@@ -684,7 +685,8 @@ def became(vault: TestVault) -> str:
 def hands(vault: TestVault) -> list[tuple[str, str, str]]:
     rows = [row for row in vault.rows() if row["action_type"].startswith("pr.")]
     return [
-        (row["action_type"], row["metadata"]["reviewed_by"], row["metadata"]["via"]) for row in rows
+        (row["action_type"], row["metadata"].get("reviewed_by"), row["metadata"].get("via"))
+        for row in rows
     ]
 
 
@@ -702,11 +704,11 @@ def test_only_commands_record_who_merged_or_undid(
     vault.here()
     vault.click("merge", "say-hello")
     vault.here()
-    me, anybody = getpass.getuser(), "someone who can write the repository"
+    me = getpass.getuser()
     assert hands(vault) == [
         ("pr.merged", me, "cli"),
         ("pr.reverted", me, "cli"),
-        ("pr.merged", anybody, "move"),
+        ("pr.merged", None, None),
         ("pr.reverted", me, "cli"),
         ("pr.merged", me, "cli"),
     ]
@@ -879,7 +881,7 @@ def test_earlier_branch_is_watched_after_replanning(
         assert seen() == []
         git(repo, "merge", "-q", "--no-ff", "--no-commit", first)
         # no ancestor: only what the message says tells the two apart
-        write(repo, {"hello.txt": "Hello, edited\n"})
+        write(repo, {"hello.txt": "hello 1\nEdited.\n"})
         message = git(repo, "log", "-1", "--format=%B", first)
         git(repo, "merge", "--quit")
         git(repo, "commit", "-q", "-a", "-m", message)
@@ -1057,7 +1059,11 @@ def test_undone_merge_is_journalled_and_shown(done: tuple[TestVault, Path, str],
     row = vault.rows("pr.reverted")[0]
     assert row["metadata"]["commit_sha"] == git(repo, "rev-parse", "HEAD")
     assert row["metadata"]["merged_as"] == vault.rows("pr.merged")[0]["metadata"]["commit_sha"]
-    assert (row["actor"], row["entity_id"]) == ("human", "say-hello")
+    is_by_command = not by.startswith("revert")
+    assert (row["actor"], row["entity_id"]) == (
+        "human" if is_by_command else "system",
+        "say-hello",
+    )
     assert "became: reverted\n" in vault.reports()[0].read_text()
     assert "reverted" in vault.click("why", "say-hello").stdout
     assert "reverted" in vault.click("status").stdout
@@ -1098,6 +1104,161 @@ def test_reverted_revert_counts_as_merge(
         "pr.reverted",
     ]
     assert "became: reverted\n" in vault.reports()[0].read_text()
+
+
+@pytest.mark.parametrize("all_at_once", [False, True])
+def test_revert_of_one_commit_is_a_revert_in_part(
+    done: tuple[TestVault, Path, str], all_at_once: bool
+) -> None:
+    vault, repo, branch = done
+    git(repo, "merge", "-q", "--ff-only", branch)
+    vault.here()
+    git(repo, "revert", "--no-edit", "HEAD")
+    if not all_at_once:
+        said = vault.here()
+        assert any(f"{branch} was reverted in part on main" in line for line in said), said
+        assert vault.rows("pr.reverted") == []
+        assert "became: merged\n" in vault.reports()[0].read_text()
+    git(repo, "revert", "--no-edit", "HEAD~2")  # the other one
+    vault.here()
+    (row,) = vault.rows("pr.reverted")
+    assert row["actor"] == "system"
+    assert "via" not in row["metadata"]
+
+
+def test_message_alone_reverts_nothing(done: tuple[TestVault, Path, str]) -> None:
+    """A squash quotes the messages of its commits."""
+    vault, repo, _ = done
+    vault.click("merge", "say-hello")
+    vault.here()
+    sha = git(repo, "rev-parse", "HEAD")
+    text = f"Tidy up (#7)\n\n* Revert it\n\nThis reverts commit {sha}.\n\n* Have it back"
+    git(repo, "commit", "-q", "--allow-empty", "-m", text)
+    write(repo, {"one.txt": "one\ntwo\n"})
+    commit_all(repo, text)
+    said = vault.here()
+    assert vault.rows("pr.reverted") == []
+    assert not any("in part" in line for line in said)
+    git(repo, "rm", "-q", "one.txt", "two.txt")
+    trailers = f"Placet-Trace: {'0' * 8}\nPlacet-Plan: d"
+    git(repo, "commit", "-q", "-m", f"A step\n\nThis reverts commit {sha}.\n\n{trailers}")
+    vault.here()
+    assert vault.rows("pr.reverted") == [], "another mission's commit"
+
+
+def test_trailers_without_the_work_are_no_merge(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    trailers = git(repo, "log", "-1", "--format=%(trailers)", branch)
+    write(repo, {"one.txt": "mine\n", "two.txt": "mine\n"})
+    commit_all(repo, f"Mine\n\n{trailers}")
+    vault.here()
+    assert fates(vault) == []
+    assert vault.click("drop", "say-hello", "--reason", "not needed").returncode == 0
+
+
+def test_claim_counts_for_its_own_act_only(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    tip = git(repo, "rev-parse", branch)
+    vault.click("drop", "say-hello", "--reason", "not wanted")
+    git(repo, "branch", branch, tip)
+    git(repo, "merge", "-q", "--ff-only", branch)
+    vault.here()
+    assert hands(vault) == [("pr.merged", None, None)]
+    assert not [*vault.state.glob("*/intents/*")]
+
+
+def test_second_deletion_has_no_reason_of_the_first(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    tip = git(repo, "rev-parse", branch)
+    vault.click("drop", "say-hello", "--reason", "too slow")
+    vault.here()
+    git(repo, "branch", branch, tip)
+    vault.here()
+    report = vault.reports()[0].read_text()
+    assert "dropped_" not in report.partition("\n---\n")[0]
+    git(repo, "branch", "-q", "-D", branch)
+    vault.here()
+    assert fates(vault) == ["pr.rejected", "pr.reopened", "pr.gone"]
+    assert [row["actor"] for row in vault.rows("pr.reopened")] == ["system"]
+    said = vault.click("merge", "say-hello", check=False)
+    assert "refs/placet/reopened/say-hello-" in said.stderr, "its commits are kept"
+
+
+# --- several branches of one request
+
+
+def test_branch_of_another_portal_is_found(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    other = make_repo(vault.root.parent / "other", FILES)
+    config = (vault.root / "System/placet.toml").read_text()
+    vault.configure(f'{config}\n[portals.other]\npath = "{other}"\n')
+    request = vault.root / "Inbox/Archive/Say hello.md"
+    again = vault.root / "Inbox/Requests/Say hello.md"
+    request.rename(again)
+    again.write_text(again.read_text().replace("portal: code", "portal: other"))
+    vault.here()
+    assert vault.click("diff", "say-hello").stdout
+    sha, _ = branches.merge(vault.site, "say-hello", here=False)
+    assert git(repo, "rev-parse", "HEAD") == sha
+    vault.here()
+    undo(vault.site, "say-hello", yes)
+    assert not (repo / "one.txt").exists()
+
+
+def test_merge_after_retry_can_be_reverted(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    vault.click("retry", "say-hello")
+    vault.here()
+    vault.click("merge", "say-hello")
+    vault.here()
+    git(repo, "revert", "--no-edit", "-m", "1", "HEAD")
+    vault.here()
+    assert fates(vault) == ["pr.merged", "pr.reverted"]
+    assert "became: reverted\n" in vault.reports()[0].read_text()
+
+
+def test_first_merge_is_reverted_after_second_mission(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    vault.click("merge", "say-hello")
+    vault.here()
+    merged = git(repo, "rev-parse", "HEAD")
+    steps = [
+        {
+            "title": "More",
+            "actions": [{"tool": "write_file", "params": {"path": "three.txt", "content": "3\n"}}],
+        }
+    ]
+    vault.plays({**PLAN, "steps": steps, "scope": {"write": ["*.txt"]}})
+    vault.click("retry", "say-hello")
+    vault.here()
+    vault.approve()
+    vault.here()
+    first, second = vault.reports()
+    git(repo, "revert", "--no-edit", "-m", "1", merged)
+    vault.here()
+    assert fates(vault) == ["pr.merged", "pr.reverted"]
+    (row,) = vault.rows("pr.reverted")
+    assert row["metadata"]["branch"] == vault.rows("execution.completed")[0]["metadata"]["branch"]
+    assert [text.read_text().count("became: reverted\n") for text in (first, second)] in (
+        [1, 0],
+        [0, 1],
+    )
+
+
+def test_open_branch_is_dropped_after_failed_retry(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    plan = [{"calls": [("submit_plan", PLAN)]}]
+    vault.script(("plan", plan), ("execute", [{"calls": [("give_up", {"reason": "no"})]}]))
+    vault.click("retry", "say-hello")
+    vault.here()
+    vault.approve()
+    vault.here()
+    assert vault.actions()[-3:].count("execution.failed") == 1
+    assert vault.click("diff", "say-hello").stdout
+    vault.click("drop", "say-hello", "--reason", "not this either")
+    assert branch not in git(repo, "branch")
+    vault.here()
+    assert fates(vault) == ["pr.rejected"]
 
 
 def test_unrelated_revert_does_not_undo_mission(

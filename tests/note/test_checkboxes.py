@@ -10,7 +10,7 @@ from placet.note.checkboxes import BOX_WORDS, MALFORMED, wrong_with
 from placet.note.escape import sentence
 from placet.note.frontmatter import stamp
 from placet.plan.comments import comments
-from placet.plan.left_out import left_out, with_other_tick
+from placet.plan.left_out import left_out, other_tick, with_tick
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import Scope
@@ -43,7 +43,7 @@ def test_damaged_box_is_reported_as_unreadable(line: str) -> None:
     damaged = body[:at] + body[at:].replace(TICKED, line)
     with pytest.raises(PlanProblems, match="step 2 has a box that cannot be read"):
         parse_plan(damaged)
-    assert with_other_tick(damaged, 2) == body
+    assert with_tick(damaged, other_tick(damaged, 2)) == body
     # from a model it is text, and comes back as it was
     said = Plan("T", "", (Step("One", line),), Scope(("a",), ()))
     assert parse_plan(render_plan(said)) == said
@@ -69,19 +69,19 @@ def test_steps_are_identified_by_their_visible_number() -> None:
     plan = Plan("T", "", (Step("One"), Step("Two"), Step("Three")), Scope(("a",), ()))
     body = render_plan(plan)
     shorter = body[: body.index("### 1.")] + body[body.index("### 2.") :]
-    without = with_other_tick(shorter, 3)
+    without = with_tick(shorter, other_tick(shorter, 3))
     assert without == shorter[: shorter.index("### 3.")] + shorter[
         shorter.index("### 3.") :
     ].replace(TICKED, f"- [ ] {BOX_WORDS}")
     assert left_out(parse_plan(without)) == "the step “Three”"
     for number in (1, 4):
         with pytest.raises(ValueError, match="there is no step"):
-            with_other_tick(shorter, number)
+            with_tick(shorter, other_tick(shorter, number))
     said = comments(shorter + "\n## Review Comments\n\n3. Later.\n2. Now.\n1. Gone.\n")
     assert [(one.step, one.place) for one in said] == [(2, "Three"), (1, "Two"), (0, "")]
     # headings without numbers are counted, and so is one whose title begins with a number
     bare = body.replace("### 1. ", "### ").replace("### 2. ", "### 2024 ")
-    assert left_out(parse_plan(with_other_tick(bare, 2))) == "step 2"
+    assert left_out(parse_plan(with_tick(bare, other_tick(bare, 2)))) == "step 2"
     assert parse_plan(shorter).steps == plan.steps[1:]
 
 

@@ -79,11 +79,11 @@ def test_json_of_other_versions_is_read() -> None:
         "r",
         State.COMPLETED,
         request=Request(budget_usd=Decimal("0.5"), complexity=Complexity.TRIVIAL),
-        earlier=(Branch("t", "feat/x", "1", "2"),),
+        branches=(Branch("t", "feat/x", "1", "2"),),
         plan=KnownPlan(based_on=(("a", "1"), ("b", "2"))),
     )
     data = json.loads(CASE_JSON.dump_json(case))
-    del data["earlier"][0]["digest"], data["since"]
+    del data["branches"][0]["digest"], data["since"]
     data["from_the_future"] = [1]
     assert CASE_JSON.validate_json(json.dumps(data)) == case
 
@@ -98,7 +98,7 @@ def test_json_of_other_versions_is_read() -> None:
         {"request": {"budget_usd": "x"}},
         {"plan": {"based_on": [["a"]]}},
         {"plan": {"based_on": "ab"}},
-        {"earlier": [{}]},
+        {"branches": [{}]},
     ],
 )
 def test_invalid_case_json_raises_value_error(change: dict[str, Any]) -> None:

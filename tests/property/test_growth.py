@@ -15,7 +15,7 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
 from placet.activity import Action, Activity, Actor, Entity
-from placet.case.case import CASE_JSON, Case, KnownPlan, LastOutcome, Request
+from placet.case.case import CASE_JSON, Branch, Case, KnownPlan, Request
 from placet.case.life_cycle import State
 from placet.case.observe import observe
 from placet.journal.reader import Reader, connect_file
@@ -35,7 +35,7 @@ def case_of(number: int, state: State = State.COMPLETED, **changes: Any) -> Case
         request_digest="0" * 64,
         plan=KnownPlan(digest="1" * 64, path=f"Inbox/Archive/request-{number}_plan.md", revision=1),
         request=Request(title="Done", agent="default"),
-        outcome=LastOutcome(base="0" * 40, tip="1" * 40, became="merged"),
+        branches=(Branch(TRACE(number), "feat/x", "0" * 40, "1" * 40, became="merged"),),
         since="2026-01-01T00:00:00.000Z",
     )
     return replace(case, **changes)
@@ -192,7 +192,7 @@ def test_daemon_holds_only_open_or_visible_cases(vault):
         request_path="Inbox/Requests/No.md",
         plan=KnownPlan(path="Inbox/Rejected/request-500_rejected.md", revision=1),
     )
-    open_branch = case_of(501, outcome=replace(case_of(501).outcome, branch="feat/x", became=""))
+    open_branch = case_of(501, branches=(Branch(TRACE(501), "feat/x", "0" * 40, "1" * 40),))
     with started(vault) as daemon:
         put(
             daemon.journal,

@@ -23,9 +23,11 @@ from placet.case.decision_builder import DecisionBuilder
 from placet.case.events import BY_PROPERTY, Answered, Drafted
 from placet.case.life_cycle import State
 from placet.case.observe import _answered
+from placet.case.results import mission_ended, settle_branch
 from placet.case.sorting import sort_notes
 from placet.disk.errors import Gone, VaultTrouble
 from placet.loop import look, outbox
+from placet.loop.branches import settle
 from placet.loop.intake import Intake
 from placet.loop.look import Decisions
 from placet.loop.outbox import _rewrite, _stamp
@@ -218,6 +220,68 @@ class ForgetsAnswersWithTheWork(Loop):
             return Loop.tick(self)
 
 
+class ForgetsEditsForADecision(Loop):
+    """Naive: a later command replaces an earlier one, a tick or a comment as well."""
+
+    def read_intents(self):
+        with patch("placet.host.intents.EDITS", ()):
+            return Loop.read_intents(self)
+
+
+class ForgetsTheBranchBefore(Loop):
+    """Naive: a case has the branch of its last mission, and no other."""
+
+    def tick(self):
+        def ended(builder, event):
+            mission_ended(builder, event)
+            builder.set(branches=builder.case.branches[-1:])
+
+        with patch("placet.case.decide.mission_ended", ended):
+            return Loop.tick(self)
+
+
+class TakesAnyClaim(Loop):
+    """Naive: who left a claim with a commit did whatever became of that commit."""
+
+    def tick(self):
+        class ByCommit(dict):
+            def get(self, key, default=None):
+                return next((one for known, one in self.items() if known[2] == key[2]), default)
+
+        def settled(book, found):
+            book.intents.claims = ByCommit(book.intents.claims)
+            settle(book, found)
+
+        with patch("placet.loop.tick.settle", settled):
+            return Loop.tick(self)
+
+
+class BelievesAMessage(Loop):
+    """Naive: a commit reverts a mission because its message says so."""
+
+    def tick(self):
+        def settled(book, found):
+            reverts = tuple(replace(one, in_part=False) for one in found.reverts)
+            settle(book, replace(found, reverts=reverts))
+
+        with patch("placet.loop.tick.settle", settled):
+            return Loop.tick(self)
+
+
+class BelievesAnOldReason(Loop):
+    """Naive: who deleted a branch did so for the reason in its report, however old that is."""
+
+    def tick(self):
+        def settled(case, branch, seen, now, person, reason, by):
+            said = branch.dropped_reason if seen.became == "gone" else reason
+            if said:
+                seen, person = replace(seen, became="dropped"), person or BY_PROPERTY
+            return settle_branch(case, branch, seen, now, person, said, by)
+
+        with patch("placet.loop.branches.settle_branch", settled):
+            return Loop.tick(self)
+
+
 @pytest.mark.parametrize("first", range(0, 20, 5))
 @pytest.mark.thinned(2)
 def test_daemon_keeps_its_promises_in_random_play(first: int) -> None:
@@ -280,6 +344,11 @@ NAIVE = [
     StampsOverAnyValue,
     KeepsThePlaceOfAnEndedRequest,
     ForgetsAnswersWithTheWork,
+    ForgetsEditsForADecision,
+    ForgetsTheBranchBefore,
+    TakesAnyClaim,
+    BelievesAMessage,
+    BelievesAnOldReason,
 ]
 
 

@@ -389,7 +389,7 @@ def _facts(work: MissionResult, report: str, at: ReportData) -> dict[str, Any]:
 
 def _path(case: Case, name: str, is_there: Callable[[str], bool]) -> str:
     """Return the report's path: a free one that no earlier report of the case had."""
-    known = {case.outcome.report_path, *(branch.report_path for branch in case.earlier)}
+    known = {case.outcome.report_path, *(branch.report_path for branch in case.branches)}
     paths = (numbered(f"{Folder.REPORTS}/{name}", number) for number in count(1))
     return next(path for path in paths if path not in known and not is_there(path))
 

@@ -170,7 +170,7 @@ def new_branch(case: Case) -> str:
     name = f"feat/{case.request_id}-{case.trace8}"
     if case.state is State.COMPLETED:
         return case.outcome.branch or name
-    had_one = case.earlier or case.outcome.tip or case.outcome.branch not in ("", name)
+    had_one = case.branches or case.outcome.branch not in ("", name)
     return f"{name}…" if had_one else name
 
 

@@ -30,7 +30,7 @@ case is not observed while it has commands to perform, so a half-done move is no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -91,10 +91,10 @@ class Request:
 class Branch:
     """The branch of a completed mission.
 
-    `base` and `tip` are the commits before and after its work, empty if it changed nothing.
-    `base_branch` was checked out when it was planned, `digest` is that of its plan; empty if
-    unknown. `became` is its fate: `merged`, `dropped`, `gone`, `reverted`, or empty;
-    `dropped_reason` is the reason that was journalled.
+    `base` and `tip` are the commits before and after its work. `base_branch` was checked out when
+    it was planned, `digest` is that of its plan; empty if unknown. `became` is its fate: `merged`
+    (by the commit `merged_as`), `dropped`, `gone`, `reverted`, or empty. `dropped_reason` is the
+    last reason that was journalled; it counts once.
     """
 
     trace_id: str
@@ -106,17 +106,18 @@ class Branch:
     portal: str = ""
     report_path: str = ""
     became: str = ""
+    merged_as: str = ""
     dropped_reason: str = ""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether people may still merge it, drop it or bring it back."""
+        return self.became not in ("merged", "reverted")
 
     @property
     def ref(self) -> str:
         """Its full name."""
         return f"refs/heads/{self.name}"
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """The trace id and the plan's digest, as in the trailers of its commits."""
-        return self.trace_id, self.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,22 +193,15 @@ class Rejection:
 class LastOutcome:
     """The outcome of the last mission, or of a planning that failed.
 
-    `failure` tells the next plan how it ended, `detail` quotes the error of a mission. The branch's
-    work is between the commits `base` and `tip`, empty if nothing was committed. `carried_out` is
-    the digest of the plan that ran on it. `became` and
-    `dropped_reason` are as in `Branch`, `merged_as` is the commit that merged it.
+    `failure` tells the next plan how it ended, `detail` quotes the error of a mission. `branch` is
+    the one that it worked on, `carried_out` the digest of its plan.
     """
 
     failure: str = ""
     detail: str = ""
     report_path: str = ""
     branch: str = ""
-    base: str = ""
-    tip: str = ""
     carried_out: str = ""
-    became: str = ""
-    dropped_reason: str = ""
-    merged_as: str = ""
 
 
 SOMEONE = "someone who can write the vault"
@@ -256,8 +250,7 @@ class Case:
     stopped_by: Person = SOMEBODY
     rejection: Rejection = field(default_factory=Rejection)
     outcome: LastOutcome = field(default_factory=LastOutcome)
-    # of missions that were completed before the request was planned again, not merged yet
-    earlier: tuple[Branch, ...] = ()
+    branches: tuple[Branch, ...] = ()  # of its completed missions that changed something
     since: str = ""  # when the state was entered
     # what the box of the plan tells besides: why it was put back, first line a heading
     notice: str = ""
@@ -299,29 +292,32 @@ class Case:
         return self.planned_portal != self.request.portal
 
     @property
-    def newest(self) -> Branch:
-        """The branch of the last mission."""
-        last = self.outcome
-        return Branch(
-            self.trace_id,
-            last.branch,
-            last.base,
-            last.tip,
-            self.plan.base_branch,
-            last.carried_out,
-            self.request.portal,
-            last.report_path,
-            last.became,
-            last.dropped_reason,
-        )
+    def last_branch(self) -> Branch | None:
+        """The branch of the last mission, if it is completed and changed something."""
+        last = self.branches[-1] if self.branches else None
+        is_its = last is not None and last.report_path == self.outcome.report_path
+        return last if self.state is State.COMPLETED and is_its else None
+
+    @property
+    def open_branch(self) -> Branch | None:
+        """The newest branch that is neither merged nor dropped, else the newest one."""
+        there = [branch for branch in self.branches if not branch.became]
+        return next(reversed(there or self.branches), None)
+
+    @property
+    def branch(self) -> Branch | None:
+        """The branch that the case is told with: that of the last mission, or the open one."""
+        return self.last_branch or self.open_branch
 
     @property
     def watched(self) -> tuple[Branch, ...]:
         """The branches that people may still merge, drop or bring back."""
-        last = self.outcome
-        settled = not last.tip or last.became in ("merged", "reverted")
-        ended = self.state is State.COMPLETED and not settled
-        return (*self.earlier, self.newest) if ended else self.earlier
+        return tuple(branch for branch in self.branches if branch.is_watched)
+
+    def with_branch(self, branch: Branch, **changes: Any) -> Case:
+        """Return the case with changed fields of one of its branches."""
+        now = replace(branch, **changes)
+        return replace(self, branches=tuple(now if b == branch else b for b in self.branches))
 
     @property
     def trace8(self) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 from placet.activity import Activity
 from placet.case.case import Case
 from placet.codec import Stored
+from placet.plan.left_out import Ticked
 
 BY_PEOPLE = frozenset({"status", "decision", "rejection_reason"})
 """Keys that people write as well as placet."""
@@ -78,7 +79,8 @@ class Edit:
     """Replace the note at `path`, whose bytes have the SHA-256 `expected`, by the text `text`.
 
     If the note was saved meanwhile, its new text stays. `comments`, signed `who` and `at`, are
-    added to it.
+    added to it, and its `steps` are ticked as they say. `intent` is the command that is answered
+    once this is written, for an edit that decides nothing; `via` and `login` are its person's.
     """
 
     path: str
@@ -87,6 +89,10 @@ class Edit:
     comments: tuple[str, ...] = ()
     who: str = ""
     at: str = ""
+    steps: tuple[Ticked, ...] = ()
+    intent: str = ""
+    via: str = ""
+    login: str = ""
     do: Literal["edit"] = "edit"
 
 

@@ -55,14 +55,12 @@ class DecisionBuilder:
         written = [STATUSES[to].request] if to in STATUSES else []
         self.asking = case.asking
         self._was = STATUSES[case.acting]
-        # The branches of a request that is planned again stay watched.
         self.case = replace(
             case,
             state=to,
             asking=case.asking if to is State.ASKING else None,
             stamped=tuple(dict.fromkeys([*case.stamped, *written])),
             since=case.since if stays else now,
-            earlier=case.earlier if to is State.COMPLETED else case.watched,
             notice=case.notice if stays else "",
         )
         self.now = now

@@ -135,23 +135,21 @@ def _withdrawn(case: Case, rows: Rows) -> Explained:
 def _completed(case: Case, _: Rows) -> Explained:
     ident = case.request_id
     why = f"Its mission is done. The report: {show(case.outcome.report_path)}"
-    if case.outcome.tip:
-        why += f"\nIts branch {case.outcome.branch}: {case.outcome.became or 'not merged yet'}"
-    if case.outcome.became == "merged":
+    if (branch := case.branch) is None:
+        return why, ()
+    why += f"\nIts branch {branch.name}: {branch.became or 'not merged yet'}"
+    if branch.became == "merged":
         return why, (f"To undo the merge: placet undo {ident}",)
-    if case.outcome.became == "reverted":
+    if branch.became == "reverted":
         return why, (f"To merge it again: placet merge {ident}",)
-    if case.outcome.became == "gone":
+    if branch.became == "gone":
         why += "\nThe branch was deleted. placet does not know whether you merged it."
         ways = f"If its commits are kept, this says how to restore it: placet merge {ident}"
         hint = "If you dropped it, write `dropped_reason` into the report."
         return why, (hint, ways)
-    if case.outcome.became == "dropped":
+    if branch.became == "dropped":
         return why, (f"It is kept; this says how to have it back: placet merge {ident}",)
-    if case.outcome.tip:
-        ways = f"placet diff {ident}, placet merge {ident}, or: placet drop {ident} --reason R"
-        return why, (ways,)
-    return why, ()
+    return why, (f"placet diff {ident}, placet merge {ident}, or: placet drop {ident} --reason R",)
 
 
 _STATES: Mapping[State, Callable[[Case, Rows], Explained]] = {

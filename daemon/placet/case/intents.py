@@ -6,7 +6,7 @@ and generation. If any of these is another by now, the note wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +23,7 @@ from placet.codec import Stored, sha256
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, show
 from placet.plan.comments import with_comments
-from placet.plan.left_out import with_other_tick
+from placet.plan.left_out import Ticked, other_tick, with_tick
 
 What = Literal[
     "approve",
@@ -38,6 +38,8 @@ What = Literal[
     "undo",
     "drop",
 ]
+EDITS = ("comment", "tick")
+"""Change a plan and decide nothing. Several may wait for one case."""
 CLAIMS = ("merge", "undo", "drop")
 """Done by the command itself; the intent only says who did it. `digest` is a commit."""
 
@@ -77,13 +79,11 @@ WANTED: Mapping[str, frozenset[EventKind]] = {
     ),
     "reject": frozenset({EventKind.PLAN_REJECTED, EventKind.SCOPE_REFUSED}),
     "revise": frozenset({EventKind.REVISION_ASKED, EventKind.PLAN_EDITED}),
-    "comment": frozenset({EventKind.PLAN_EDITED}),
-    "tick": frozenset({EventKind.PLAN_EDITED}),
     "stop": frozenset({EventKind.STOP_ASKED, EventKind.PLAN_TAKEN_BACK}),
     "answer": frozenset({EventKind.ANSWERED}),
     "retry": frozenset({EventKind.REQUEST_PENDING}),
 }
-"""The gestures that an intent can be."""
+"""The gestures that a decision can be."""
 
 
 class OutdatedError(Exception):
@@ -121,6 +121,26 @@ def change_of(case: Case, intent: Intent, notes: CaseNotes, at: str) -> Change:
         return _changed(case, intent, notes, note, at)
     except UnsafeEdit as error:
         raise OutdatedError(f"{show(note.path)}: {error}") from error
+
+
+def edits_of(
+    case: Case, intents: Sequence[Intent], notes: CaseNotes, at: str
+) -> Iterator[tuple[Intent, Change | OutdatedError]]:
+    """Give for each comment or tick what it changes, or why it cannot be performed.
+
+    They were made on the same text, so that two ticks of one step mean the same. Each change is
+    that of the plan as the one before it leaves it.
+    """
+    now = notes
+    for intent in intents:
+        try:
+            change_of(case, intent, notes, at)
+            change = _small_edit(intent, now, notes.plans[0], at)
+        except OutdatedError as outdated:
+            yield intent, outdated
+        else:
+            now = change.notes
+            yield intent, change
 
 
 def _must_be_current(case: Case, intent: Intent) -> None:
@@ -180,14 +200,14 @@ def _changed(case: Case, intent: Intent, notes: CaseNotes, note: NoteSeen, at: s
         return _edited(notes, note, intent, at, text, status="pending")
     if why := missing_keys(case, note):
         raise OutdatedError(f"{show(note.path)}: {why}")
-    if intent.what == "tick":
-        return _edited(notes, note, intent, at, _ticked(note, texts))
+    if intent.what in EDITS:
+        return _small_edit(intent, notes, note, at)
     if intent.what == "reject":
-        keys = {"decision": "reject", "rejection_reason": texts[0]}
-        return _edited(notes, note, intent, at, note.raw, **keys)
-    decision = {} if intent.what == "comment" else {"decision": intent.what}
+        return _edited(
+            notes, note, intent, at, note.raw, decision="reject", rejection_reason=texts[0]
+        )
     text = with_comments(note.raw, texts, intent.who, at)
-    return _edited(notes, note, intent, at, text, **decision)
+    return _edited(notes, note, intent, at, text, decision=intent.what)
 
 
 def _of_wider_scope(
@@ -205,15 +225,30 @@ def _of_wider_scope(
     return _edited(notes, note, intent, at, text, decision="reject")
 
 
-def _ticked(note: NoteSeen, numbers: Sequence[str]) -> bytes:
-    body = read_note(note.raw).body
-    head = note.raw[: len(note.raw) - len(body.encode())]
-    for number in numbers:
+def _small_edit(intent: Intent, notes: CaseNotes, read: NoteSeen, at: str) -> Change:
+    """Return the change of a comment, or a tick, in the plan that its person read as `read`."""
+    (plan,) = notes.plans
+    if intent.what == "comment":
+        text = with_comments(plan.raw, intent.texts, intent.who, at)
+        return _edited(notes, plan, intent, at, text)
+    body, steps = read_note(read.raw).body, list[Ticked]()
+    for number in intent.texts:
         try:
-            body = with_other_tick(body, int(number))
+            steps.append(other_tick(body, int(number)))
         except ValueError as error:
             raise OutdatedError(f"Step {number}: {error}.") from error
-    return head + body.encode()
+    return _edited(notes, plan, intent, at, with_ticks(plan.raw, steps), tuple(steps))
+
+
+def with_ticks(raw: bytes, steps: Sequence[Ticked]) -> bytes:
+    """Return a plan's note with these steps ticked, or unticked, as they say.
+
+    Raises ValueError for a step that it does not have.
+    """
+    body = text = read_note(raw).body
+    for step in steps:
+        text = with_tick(text, step)
+    return raw[: len(raw) - len(body.encode())] + text.encode()
 
 
 def _edited(
@@ -222,6 +257,7 @@ def _edited(
     intent: Intent,
     at: str,
     text: bytes,
+    steps: tuple[Ticked, ...] = (),
     **decision: str,
 ) -> Change:
     """Return a note with another text; `decision` is only seen, as the daemon stamps it itself."""
@@ -231,7 +267,11 @@ def _edited(
     commands: tuple[Edit, ...] = ()
     if text != note.raw:
         comments = intent.texts if intent.what in ("approve", "revise", "comment", "retry") else ()
-        commands = (Edit(note.path, sha256(note.raw), sha256(text), comments, intent.who, at),)
+        edit = Edit(note.path, sha256(note.raw), sha256(text), comments, intent.who, at, steps)
+        if intent.what in EDITS:
+            person = intent.person
+            edit = replace(edit, intent=intent.id, via=person.via, login=person.name)
+        commands = (edit,)
     texts = (text,) if commands else ()
     if note is notes.request:
         return Change(replace(notes, request=seen), commands, texts)

@@ -6,7 +6,7 @@ A result is a plan, a failed planning, or the end of a mission.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -149,11 +149,21 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
         detail="" if completed else e.detail,
         report_path=e.report_path,
         branch=e.branch,
-        base=str(e.facts.get("base", "")),
-        tip=str(e.facts.get("commit", "")),
         carried_out=case.approval.digest,
     )
     d.set(outcome=outcome, stop="")
+    if completed and (tip := str(e.facts.get("commit", ""))):
+        done = Branch(
+            case.trace_id,
+            e.branch,
+            str(e.facts.get("base", "")),
+            tip,
+            case.plan.base_branch,
+            case.approval.digest,
+            case.request.portal,
+            e.report_path,
+        )
+        d.set(branches=(*d.case.branches, done))
     d.spend_approval()
     report = e.report
     if case.reported_edit:
@@ -196,55 +206,76 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
 #
 # The branches are those of completed missions.
 
-# git does not say who did it
-_COMMITTER = Person("someone who can write the repository")
+
+@dataclass(frozen=True, slots=True)
+class SeenInGit:
+    """What git shows of a branch.
+
+    `became` is `merged`, by the commit `commit_sha` on `into`, detected by `how`; `dropped`;
+    `gone`; or empty for a branch that is back. `owner` owns the repository.
+    """
+
+    became: str
+    owner: str
+    commit_sha: str = ""
+    how: str = ""
+    into: str = ""
 
 
 def settle_branch(
     case: Case,
     branch: Branch,
-    became: str,
-    merged: str,
-    how: str,
-    reason: str,
-    claimed: str,
-    owner: str,
+    seen: SeenInGit,
     now: str,
     person: Person | None = None,
+    reason: str = "",
+    claimed: str = "",
 ) -> Decision | None:
     """Decide the fate of a branch.
 
-    Return None if it is no longer watched, or if its fate is known. `became` is `merged`, by the
-    commit `merged`, detected by `how`; `dropped`, for a person's `reason`; `gone`, by an unknown
-    person; or empty for a branch that is back. `claimed` is who did it according to the report,
-    `owner` owns the repository. `person` is who did it by a command of placet.
+    Return None if it is no longer watched, or if its fate is known. `person` is who did it, if a
+    command of theirs or the report says so: git does not. `reason` is why they dropped it, and
+    `claimed` who did according to the report.
     """
+    became = seen.became
     if branch not in case.watched or branch.became == became:
         return None
     d = DecisionBuilder(case, case.state, now)
-    if branch in case.earlier:
-        others = tuple(other for other in case.earlier if other != branch)
-        now_is = replace(branch, became=became, dropped_reason=reason)
-        d.set(earlier=others if became == "merged" else (*others, now_is))
-    else:
-        ended = replace(case.outcome, became=became, dropped_reason=reason, merged_as=merged)
-        d.set(outcome=ended)
-    facts: dict[str, Any] = {"branch": branch.name, "owner": owner}
-    action = Action.PR_REOPENED
+    merged_as = seen.commit_sha
+    known = reason or branch.dropped_reason
+    d.case = d.case.with_branch(branch, became=became, merged_as=merged_as, dropped_reason=known)
+    facts: dict[str, Any] = {"branch": branch.name, "owner": seen.owner}
+    action = _BECAME[became]
     if became == "merged":
-        action = Action.PR_MERGED
-        facts |= {"commit_sha": merged, "how": how}
+        facts |= {"commit_sha": merged_as, "how": seen.how, "into": seen.into}
     elif became == "dropped":
-        action = Action.PR_REJECTED
         facts |= {"reason": reason} | ({"claimed": claimed} if claimed else {})
-    if became == "gone":
-        d.row(Action.PR_GONE, Entity.REPOSITORY, Actor.SYSTEM, **facts)
-    else:
-        d.by_human(action, Entity.REPOSITORY, person or _COMMITTER, **facts)
+    _tell(d, action, person, facts)
     if branch.report_path:
-        stamps = {"became": became or None} | ({"merged_as": merged} if merged else {})
+        stamps = {"became": became or None} | ({"merged_as": merged_as} if merged_as else {})
         d.commands.append(Stamp(branch.report_path, stamps))
+    if not became and branch.report_path:  # used up, and no reason for the next deletion
+        used = dict.fromkeys(("dropped_reason", "dropped_by"))
+        d.commands.append(Stamp(branch.report_path, used, seen={"dropped_reason": known}))
     return d.done()
+
+
+_BECAME = {
+    "merged": Action.PR_MERGED,
+    "dropped": Action.PR_REJECTED,
+    "gone": Action.PR_GONE,
+    "": Action.PR_REOPENED,
+}
+
+
+def _tell(
+    d: DecisionBuilder, action: Action, person: Person | None, facts: Mapping[str, Any]
+) -> None:
+    """Add a row about a branch: of a person's act, or of what was only seen in git."""
+    if person is None:
+        d.row(action, Entity.REPOSITORY, Actor.SYSTEM, **facts)
+    else:
+        d.by_human(action, Entity.REPOSITORY, person, **facts)
 
 
 def explain_drop(
@@ -258,11 +289,7 @@ def explain_drop(
     if branch not in case.watched or reason in ("", branch.dropped_reason):
         return None
     d = DecisionBuilder(case, case.state, now)
-    if branch in case.earlier:
-        explained = replace(branch, became="dropped", dropped_reason=reason)
-        d.set(earlier=tuple(explained if one == branch else one for one in case.earlier))
-    else:
-        d.set(outcome=replace(case.outcome, became="dropped", dropped_reason=reason))
+    d.case = d.case.with_branch(branch, became="dropped", dropped_reason=reason)
     facts = {"branch": branch.name, "reason": reason} | ({"claimed": claimed} if claimed else {})
     is_new = branch.became == "gone"
     action = Action.PR_REJECTED if is_new else Action.PR_REJECTION_EXPLAINED
@@ -273,33 +300,25 @@ def explain_drop(
 
 
 def settle_revert(
-    case: Case,
-    by: str,
-    owner: str,
-    now: str,
-    person: Person | None = None,
-    *,
-    again: bool,
+    case: Case, branch: Branch, seen: SeenInGit, now: str, person: Person | None = None
 ) -> Decision | None:
-    """Decide on a commit `by` that reverts a mission's work, or merges it `again`.
+    """Decide on a commit that reverts the work of a merged branch, or merges it again.
 
-    Return None if that is known.
+    `seen.became` is `reverted` or `merged`. Return None if that is known.
     """
-    merged = case.outcome.merged_as
-    became = "merged" if again else "reverted"
-    if case.outcome.became not in {"merged", "reverted"} - {became}:
+    if branch.became not in {"merged", "reverted"} - {seen.became}:
         return None
     d = DecisionBuilder(case, case.state, now)
-    d.set(outcome=replace(case.outcome, became=became))
-    facts = {"branch": case.outcome.branch, "owner": owner}
-    if again:
-        facts |= {"commit_sha": merged, "how": "revert of a revert", "again_by": by}
+    d.case = d.case.with_branch(branch, became=seen.became)
+    facts = {"branch": branch.name, "owner": seen.owner, "into": seen.into}
+    if seen.became == "merged":
+        again = {"how": "revert of a revert", "again_by": seen.commit_sha}
+        _tell(d, Action.PR_MERGED, person, facts | {"commit_sha": branch.merged_as} | again)
     else:
-        facts |= {"commit_sha": by, "merged_as": merged}
-    action = Action.PR_MERGED if again else Action.PR_REVERTED
-    d.by_human(action, Entity.REPOSITORY, person or _COMMITTER, **facts)
-    if case.outcome.report_path:
-        d.commands.append(Stamp(case.outcome.report_path, {"became": became}))
+        reverted = {"commit_sha": seen.commit_sha, "merged_as": branch.merged_as}
+        _tell(d, Action.PR_REVERTED, person, facts | reverted)
+    if branch.report_path:
+        d.commands.append(Stamp(branch.report_path, {"became": seen.became}))
     return d.done()
 
 

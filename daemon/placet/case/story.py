@@ -364,11 +364,23 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.GIT_INITIALIZED: lambda d: (
         f"created a git repository in {d['path']}, with a first commit of its files"
     ),
-    Action.PR_MERGED: lambda d: f"{d['branch']} was merged {by(d)}",
+    Action.PR_MERGED: lambda d: (
+        f"{d['branch']} was merged {by(d)}"
+        if "reviewed_by" in d
+        else f"{d['branch']} was merged into {d['into']} by commit {d['commit_sha'][:12]}"
+    ),
     Action.PR_GONE: lambda d: f"{d['branch']} is gone; placet does not know whether it was merged",
-    Action.PR_REJECTED: lambda d: f"{d['branch']} was dropped {by(d)}{_because(d)}",
+    Action.PR_REJECTED: lambda d: (
+        f"{d['branch']} was dropped {by(d)}{_because(d)}"
+        if "reviewed_by" in d
+        else f"{d['branch']} was dropped"
+    ),
     Action.PR_REJECTION_EXPLAINED: lambda d: f"why {d['branch']} was dropped: {d['reason']}",
-    Action.PR_REVERTED: lambda d: f"the merge of {d['branch']} was undone {by(d)}",
+    Action.PR_REVERTED: lambda d: (
+        f"the merge of {d['branch']} was undone {by(d)}"
+        if "reviewed_by" in d
+        else f"{d['branch']} was reverted on {d['into']} by commit {d['commit_sha'][:12]}"
+    ),
     Action.PR_REOPENED: lambda d: f"{d['branch']} exists again",
     Action.DAEMON_STARTED: lambda d: unfinished(d, "resumes", "resume"),
     Action.DAEMON_STOPPED: lambda d: (

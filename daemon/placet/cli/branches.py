@@ -5,7 +5,6 @@ Only `merge` here and `undo` write to a person's checkout, by name and by a pers
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
 import sys
@@ -17,7 +16,7 @@ import click
 
 from placet.activity import Action
 from placet.agent.workplace import checkpoint_ref, kept_index
-from placet.case.case import Case
+from placet.case.case import Branch, Case
 from placet.case.explain import of_last_mission, state_sentence
 from placet.case.life_cycle import State
 from placet.cli.decide import claim, must_say_something
@@ -37,10 +36,13 @@ from placet.git.checkout import (
 from placet.git.checkpoint import save_commit
 from placet.git.commit import commit_message
 from placet.git.fate import (
+    DROPPED,
     brought_in,
     commits_since,
     fate_in_checkout,
     fate_of,
+    free_ref,
+    kept_refs,
     merged_elsewhere,
     reverts_in,
     trailers_of,
@@ -91,28 +93,49 @@ def diff_command(site: Site, ident: str) -> None:
 @json_option
 def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
     """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
+    before, branch, _ = mission_of(site, ident)
     sha, onto = merge(site, ident, here=here)
     what = (
         f"merged into {onto}: {sha[:12]} (not signed; your hooks did not run)."
-        if site.case(ident).request.portal
+        if branch.portal
         else f"your notes have it now: {sha[:12]} on {onto}."
     )
     say(f"{what} To undo it: placet undo {ident}")
     out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
-    await_daemon(site, ident, "merged")
+    await_daemon(site, before)
 
 
-def await_daemon(site: Site, ident: str, became: str) -> None:
+def await_daemon(site: Site, before: Case) -> None:
     """Wait until a daemon that runs has seen what became of a branch, at most SEEN_S.
 
     So that `placet status` shows it afterwards.
     """
     for _ in site.changes(SEEN_S):
-        if site.case(ident).outcome.became == became or site.daemon is None:
+        if site.case(before.trace_id).branches != before.branches or site.daemon is None:
             return
 
 
-def diff(site: Site, ident: str) -> tuple[str, bytes]:
+Which = Callable[[Case], Branch | None]
+"""Chooses one of a case's branches."""
+
+
+def open_branch(case: Case) -> Branch | None:
+    """Return the branch to merge, drop and show: the newest open one, else the newest."""
+    return case.open_branch
+
+
+def told_branch(case: Case) -> Branch | None:
+    """Return the branch that a case is told with, as `placet status` has it."""
+    return case.branch
+
+
+def done_branch(case: Case) -> Branch | None:
+    """Return the branch to undo: the newest one whose work is open or merged, else the newest."""
+    there = [branch for branch in case.branches if branch.became in ("", "merged")]
+    return next(reversed(there or case.branches), None)
+
+
+def diff(site: Site, ident: str, which: Which = open_branch) -> tuple[str, bytes]:
     """Return a mission's changes: as a text to read, which may be cut, and as a patch for programs.
 
     For a branch that a person worked on further, or brought up to date, that is its difference
@@ -122,16 +145,16 @@ def diff(site: Site, ident: str) -> tuple[str, bytes]:
     if case.acting is State.RUNNING:
         repo, base, saved = _saved_so_far(site, case)
         return diff_text(repo, base, saved), patch_bytes(repo, base, saved)
-    case, repo = mission_of(site, ident)
-    tip = resolve(repo, case.newest.ref) or resolve(repo, case.outcome.tip)
-    if tip is None or resolve(repo, case.outcome.base) is None:
+    case, branch, repo = mission_of(site, ident, which)
+    tip = resolve(repo, branch.ref) or resolve(repo, branch.tip)
+    if tip is None or resolve(repo, branch.base) is None:
         raise UserError(
-            f"The branch {case.outcome.branch} and its commits are gone.",
+            f"The branch {branch.name} and its commits are gone.",
             f"Look at it: placet show {case.request_id}",
         )
-    base, into = case.outcome.base, all_refs(repo).ends_in(case.plan.base_branch)
+    base, into = branch.base, all_refs(repo).ends_in(branch.base_branch)
     if (
-        tip != case.outcome.tip
+        tip != branch.tip
         and into
         and (since := merge_base(repo, tip, f"refs/heads/{into}")) not in (None, tip)
     ):
@@ -144,7 +167,7 @@ def _saved_so_far(site: Site, case: Case) -> tuple[Repo, str, str]:
     with site.reader(case.trace_id) as reader:
         rows = of_last_mission(reader.activity(case.trace_id, limit=-1))
     made = next((row.details for row in rows if row.action_type == Action.GIT_BRANCH_CREATED), None)
-    repo = _repo_of(site, case)
+    repo = _repo_of(site, case, case.request.portal)
     if made is None:
         raise UserError(
             f"{state_sentence(case)}, and has saved no work yet.",
@@ -157,9 +180,9 @@ def _saved_so_far(site: Site, case: Case) -> tuple[Repo, str, str]:
 
 
 def tip_of(site: Site, ident: str) -> str:
-    """Return the commit that a mission's branch is at; empty if it is gone."""
-    case, repo = mission_of(site, ident)
-    return resolve(repo, case.newest.ref) or ""
+    """Return the commit that the branch is at with which a case is told; empty if it is gone."""
+    _, branch, repo = mission_of(site, ident, told_branch)
+    return resolve(repo, branch.ref) or ""
 
 
 def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tuple[str, str]:
@@ -170,44 +193,43 @@ def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tup
     UserError, with nothing changed, where the checkout has uncommitted changes, something is in
     progress in it, or the merge would conflict.
     """
-    case, repo = mission_of(site, ident)
+    case, branch, repo = mission_of(site, ident)
     commit_notes(site, repo)
     with one_at_a_time(repo, say):
-        tip = resolve(repo, case.newest.ref)
+        tip = resolve(repo, branch.ref)
         if tip is None:
-            raise _gone(repo, case)
-        _must_be_seen(case, tip, seen)
+            raise _gone(repo, case, branch)
+        _must_be_seen(case, branch, tip, seen)
         onto = branch_to_change(repo, tip)
         refs = all_refs(repo)
-        into = refs.ends_in(case.plan.base_branch)
+        into = refs.ends_in(branch.base_branch)
         if onto not in (into, refs.default) and not here:
             raise UserError(
                 f"{repo.path} is on {onto}, not on {into}.",
                 f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
             )
-        sha = _merged(repo, case, onto, tip)
+        sha = _merged(repo, case, branch, onto, tip)
     claim(site, case, "merge", sha)
     return sha, onto
 
 
-def _must_be_seen(case: Case, tip: str, seen: str | None) -> None:
+def _must_be_seen(case: Case, branch: Branch, tip: str, seen: str | None) -> None:
     if seen not in (None, tip):
         raise UserError(
-            f"The branch {case.outcome.branch} has other commits than you read.",
+            f"The branch {branch.name} has other commits than you read.",
             f"Read it again: placet diff {case.request_id}",
         )
 
 
-def _merged(repo: Repo, case: Case, onto: str, tip: str) -> str:
+def _merged(repo: Repo, case: Case, branch: Branch, onto: str, tip: str) -> str:
     """Merge the commit `tip` into the branch `onto`, which is checked out; return the commit."""
     if is_ancestor(repo, tip, "HEAD"):
-        return _merge_again(repo, case, onto, tip)
-    last = case.outcome
+        return _merge_again(repo, case, branch, onto, tip)
     # As the mission's last commit has them: the case's own approval is used up.
     digest, approved_by = trailers_of(
-        repo, last.tip if resolve(repo, last.tip) else tip, "Placet-Plan", "Approved-By"
+        repo, branch.tip if resolve(repo, branch.tip) else tip, "Placet-Plan", "Approved-By"
     )
-    title = f"Merge {last.branch}: {case.request.title}"
+    title = f"Merge {branch.name}: {case.request.title}"
     message = commit_message(title, "", case.trace_id, digest, approved_by)
     try:
         return merge_into_checkout(repo, onto, tip, message, Clock().wall())
@@ -215,9 +237,9 @@ def _merged(repo: Repo, case: Case, onto: str, tip: str) -> str:
         if is_kept(repo):
             raise _both_changed(case, found.paths) from found
         raise UserError(
-            f"Merging {last.branch} into {onto} conflicts in: "
+            f"Merging {branch.name} into {onto} conflicts in: "
             f"{', '.join(map(show, found.paths))}. The checkout is unchanged.",
-            f"Merge by hand: {repo.command_line} merge --no-ff {last.branch}",
+            f"Merge by hand: {repo.command_line} merge --no-ff {branch.name}",
         ) from found
     except GitError as error:
         raise UserError(
@@ -226,71 +248,76 @@ def _merged(repo: Repo, case: Case, onto: str, tip: str) -> str:
         ) from error
 
 
-def _gone(repo: Repo, case: Case) -> UserError:
+def _gone(repo: Repo, case: Case, branch: Branch) -> UserError:
     """Return the error for a branch that is not there, with what brings it back."""
-    if resolve(repo, case.outcome.tip) is None:
+    if resolve(repo, branch.tip) is None:
         return UserError(
-            f"The branch {case.outcome.branch} is gone.",
+            f"The branch {branch.name} is gone.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
     kept = [
         name
         for name in sorted(all_refs(repo).ours)
-        if name.startswith(f"refs/placet/dropped/{case.request_id}-{case.trace8}-")
-        and is_ancestor(repo, case.outcome.tip, name)
+        if name.startswith(tuple(kept_refs(branch))) and is_ancestor(repo, branch.tip, name)
     ]
-    commit = kept[-1] if kept else case.outcome.tip[:12]
+    commit = kept[-1] if kept else branch.tip[:12]
     return UserError(
-        f"The branch {case.outcome.branch} is gone; its commits are kept.",
-        f"Restore it, then merge it: {repo.command_line} branch {case.outcome.branch} {commit} && "
+        f"The branch {branch.name} is gone; its commits are kept.",
+        f"Restore it, then merge it: {repo.command_line} branch {branch.name} {commit} && "
         f"placet merge {case.request_id}",
         exit_code=3,
     )
 
 
-def _merge_again(repo: Repo, case: Case, onto: str, tip: str) -> str:
+def _merge_again(repo: Repo, case: Case, branch: Branch, onto: str, tip: str) -> str:
     """Merge work again after an undo, by reverting the undo; return the new commit.
 
     Raises UserError if it was not undone, or if git reports a conflict.
     """
-    last, sha = case.outcome, _taken_back_by(repo, case, tip)
+    sha = _taken_back_by(repo, branch, tip)
     if not sha:
         raise UserError(
-            f"{onto} has {last.branch} already.",
+            f"{onto} has {branch.name} already.",
             f"Look at it: placet diff {case.request_id}. Undo it: placet undo {case.request_id}",
         )
-    message = f"Merge {last.branch} again: {case.request.title}\n\nThis reverts commit {sha}.\n"
+    message = f"Merge {branch.name} again: {case.request.title}\n\nThis reverts commit {sha}.\n"
     try:
         return revert_in_checkout(repo, onto, [sha], message, Clock().wall())
     except Conflicts as found:
         raise UserError(
-            f"Bringing {last.branch} in again conflicts in: "
+            f"Bringing {branch.name} in again conflicts in: "
             f"{', '.join(map(show, found.paths))}. The checkout is unchanged.",
             f"By hand: {repo.command_line} revert {sha[:12]}",
         ) from found
 
 
-def _taken_back_by(repo: Repo, case: Case, merged: str) -> str:
+def _taken_back_by(repo: Repo, branch: Branch, merged: str) -> str:
     """Return the commit that took a mission's work back after `merged`; empty where it is in."""
     since = reverts_in(repo, commits_since(repo, ["HEAD"], [merged]))
-    last = next((one for one in since if one.trace_id == case.trace_id), None)
+    about = (one for one in since if one.is_of(repo, branch) and not one.in_part)
+    last = next(about, None)
     return last.commit_sha if last is not None and not last.again else ""
 
 
 def became_now(site: Site, case: Case) -> str:
-    """Return what became of a case's branch by now; what the journal has where git does not say."""
+    """Return what became of the branch with which a case is told, by now.
+
+    That is what the journal has where git does not say.
+    """
+    if (known := case.branch) is None:
+        return ""
     try:
-        _, repo = mission_of(site, case.trace_id)
-        fate = fate_in_checkout(repo, case.newest) or fate_of(repo, case.newest)
+        _, branch, repo = mission_of(site, case.trace_id, told_branch)
+        fate = fate_in_checkout(repo, branch) or fate_of(repo, branch)
         if fate is None:
-            name = merged_elsewhere(repo, case.newest)
+            name = merged_elsewhere(repo, branch)
             return f"merged into {name}" if name else ""
-        if fate.became == "merged" and _taken_back_by(repo, case, fate.commit_sha):
+        if fate.became == "merged" and _taken_back_by(repo, branch, fate.commit_sha):
             return "reverted"
     except (UserError, GitError):
-        return case.outcome.became
-    is_said = fate.became == "gone" and case.outcome.became == "dropped"
+        return known.became
+    is_said = fate.became == "gone" and known.became == "dropped"
     return "dropped" if is_said else fate.became
 
 
@@ -313,25 +340,26 @@ def _both_changed(case: Case, paths: Sequence[str]) -> UserError:
     )
 
 
-def mission_of(site: Site, ident: str) -> tuple[Case, Repo]:
-    """Return a case whose last completed mission has a branch, and its repository.
+def mission_of(site: Site, ident: str, which: Which = open_branch) -> tuple[Case, Branch, Repo]:
+    """Return a case, one of the branches of its completed missions, and the branch's repository.
 
-    It may be asked for again since. Raises UserError (exit code 3) for any other.
+    It may be asked for again since. Raises UserError (exit code 3) for a case without any.
     """
     case = site.case(ident)
-    if not case.outcome.tip:
+    branch = which(case)
+    if branch is None:
         without = " without changes" if case.state is State.COMPLETED else ""
         raise UserError(
             f"{state_sentence(case)}{without}, and has no finished branch.",
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
-    return case, _repo_of(site, case)
+    return case, branch, _repo_of(site, case, branch.portal)
 
 
-def _repo_of(site: Site, case: Case) -> Repo:
-    """Return the repository of a case; raises UserError (exit code 2) where it is gone."""
-    portal, config = case.request.portal, site.in_force().config
+def _repo_of(site: Site, case: Case, portal: str) -> Repo:
+    """Return the repository of a case's work; raises UserError (exit code 2) where it is gone."""
+    config = site.in_force().config
     if portal and portal not in config.portals:
         raise UserError(
             f"The portal {portal} is no longer configured.",
@@ -355,10 +383,11 @@ def _repo_of(site: Site, case: Case) -> Repo:
 @json_option
 def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
     """Drop a mission's branch, or undo its merge with a new commit."""
+    before = site.case(ident)
     made, onto = undo(site, ident, lambda what: yes or _agreed(what))
     say(f"undone, by this commit on {onto}:" if onto else _DROPPED)
     out(made, {"commit": made, "branch": onto} if onto else {"kept": made}, as_json=as_json)
-    await_daemon(site, ident, "reverted" if onto else "dropped")
+    await_daemon(site, before)
 
 
 _DROPPED = "dropped; its commits are kept at this ref:"
@@ -393,74 +422,69 @@ def drop(site: Site, ident: str, reason: str, *, seen: str | None = None) -> str
     Raises UserError where it is merged, checked out somewhere, has other commits than `seen`, or
     the report cannot take the reason.
     """
-    case, repo = mission_of(site, ident)
+    return _drop(site, *mission_of(site, ident), reason, seen)
+
+
+def _drop(site: Site, case: Case, branch: Branch, repo: Repo, reason: str, seen: str | None) -> str:
     with one_at_a_time(repo, say):
-        if fate_of(repo, case.newest) is not None:
-            undone = case.outcome.became == "reverted"
+        if fate_of(repo, branch) is not None:
+            undone = branch.became == "reverted"
             fate = "was merged and undone" if undone else "is merged or gone"
             raise UserError(
-                f"{case.outcome.branch} {fate} already, so there is no work to drop.",
+                f"{branch.name} {fate} already, so there is no work to drop.",
                 ("" if undone else f"To undo a merge: placet undo {case.request_id}. ")
-                + f"To delete the branch: {repo.command_line} branch -D {case.outcome.branch}",
+                + f"To delete the branch: {repo.command_line} branch -D {branch.name}",
             )
-        tip = resolve(repo, case.newest.ref)
+        tip = resolve(repo, branch.ref)
         if tip is None:
             raise UserError(
-                f"There is no branch {case.outcome.branch}; another branch has its commits.",
+                f"There is no branch {branch.name}; another branch has its commits.",
                 "Delete that one by hand.",
                 exit_code=3,
             )
-        _must_be_seen(case, tip, seen)
-        if (where := where_checked_out(repo, case.outcome.branch)) is not None:
+        _must_be_seen(case, branch, tip, seen)
+        if (where := where_checked_out(repo, branch.name)) is not None:
             raise UserError(
-                f"{case.outcome.branch} is checked out in {where}, or being rebased there.",
+                f"{branch.name} is checked out in {where}, or being rebased there.",
                 f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH"
                 if where.is_dir()
                 else f"That folder is gone. Tell git: {repo.command_line} worktree prune",
             )
-        kept = _free_ref(repo, case, tip)
+        wanted = f"{DROPPED}{case.request_id}-{case.trace8}-{case.generation}"
+        kept = free_ref(repo, wanted, tip)
         with Vault(site.vault) as folder:
             try:
                 save_commit(repo, tip, kept, Clock().wall())
                 # The reason first: a daemon that looks in between must find it once the branch
                 # is gone.
                 before, after = _stamp_report(
-                    folder, repo, case, {"dropped_reason": reason, "dropped_by": site.who}
+                    folder, repo, branch, {"dropped_reason": reason, "dropped_by": site.who}
                 )
                 try:
-                    drop_branch(repo, case.outcome.branch, tip)
+                    drop_branch(repo, branch.name, tip)
                 except GitError:
                     with suppress(Stale):
-                        folder.replace(case.outcome.report_path, sha256(after).hexdigest(), before)
+                        folder.replace(branch.report_path, sha256(after).hexdigest(), before)
                     raise
             except (GitError, RepositoryChanged) as error:
                 why = error.stderr if isinstance(error, GitError) else str(error)
                 raise UserError(
-                    f"git does not drop {case.outcome.branch}: {why}",
+                    f"git does not drop {branch.name}: {why}",
                     "Nothing was dropped. Try again, or by hand: "
-                    f"{repo.command_line} branch -D {case.outcome.branch}",
+                    f"{repo.command_line} branch -D {branch.name}",
                 ) from error
-    claim(site, case, "drop", case.outcome.tip)
-    return kept
-
-
-def _free_ref(repo: Repo, case: Case, tip: str) -> str:
-    kept = wanted = f"refs/placet/dropped/{case.request_id}-{case.trace8}-{case.generation}"
-    for n in itertools.count(2):
-        if resolve(repo, kept) in (None, tip):
-            break
-        kept = f"{wanted}-{n}"
+    claim(site, case, "drop", branch.tip)
     return kept
 
 
 def _stamp_report(
-    folder: Vault, repo: Repo, case: Case, keys: Mapping[str, str]
+    folder: Vault, repo: Repo, branch: Branch, keys: Mapping[str, str]
 ) -> tuple[bytes, bytes]:
-    """Write these properties into a case's report; return it as it was and as it is.
+    """Write these properties into a branch's report; return it as it was and as it is.
 
     Raises UserError where it cannot take them.
     """
-    path, drop = case.outcome.report_path, f"{repo.command_line} branch -D {case.outcome.branch}"
+    path, drop = branch.report_path, f"{repo.command_line} branch -D {branch.name}"
     by_hand = f"Fix that, or drop the branch without a reason: {drop}"
     try:
         return folder.edit(path, lambda raw: stamp(raw, keys))
@@ -488,15 +512,13 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     branch; for a dropped branch, the ref that keeps its commits and "". It calls `ask` before any
     change. Raises UserError, with nothing changed, if `ask` says no or it cannot be done.
     """
-    case, repo = mission_of(site, ident)
-    fate = fate_in_checkout(repo, case.newest) or fate_of(repo, case.newest)
+    case, branch, repo = mission_of(site, ident, done_branch)
+    fate = fate_in_checkout(repo, branch) or fate_of(repo, branch)
     if fate is None:
-        return _undo_open(site, case, repo, ask), ""
+        return _undo_open(site, case, branch, repo, ask), ""
     sha = fate.commit_sha
     if not sha:
-        raise UserError(
-            f"{case.outcome.branch} is {fate.became} already, so there is nothing to undo."
-        )
+        raise UserError(f"{branch.name} is {fate.became} already, so there is nothing to undo.")
     commit_notes(site, repo)
     onto = branch_to_change(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
@@ -504,7 +526,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
             f"{onto} does not have {sha[:12]}, which brought the work in.",
             f"Check out the branch that has it: {repo.command_line} branch --contains {sha[:12]}",
         )
-    commits = brought_in(repo, case.newest, sha)
+    commits = brought_in(repo, branch, sha)
     others = _not_of_mission(repo, case, commits)
     if not ask(
         f"This undoes what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
@@ -513,7 +535,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     ):
         raise UserError("Nothing was changed.")
     # Without the trailers of a mission's commit: this one does not bring its work in.
-    message = f"Revert {case.outcome.branch}\n\nThis reverts commit {sha}.\n"
+    message = f"Revert {branch.name}\n\nThis reverts commit {sha}.\n"
     try:
         with one_at_a_time(repo, say):
             if branch_to_change(repo, sha) != onto:
@@ -540,21 +562,20 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
 
 def also_undone(site: Site, ident: str) -> list[str]:
     """Return the files that an undo of a merge changes although they are not the mission's."""
-    case, repo = mission_of(site, ident)
-    fate = fate_in_checkout(repo, case.newest) or fate_of(repo, case.newest)
+    _, branch, repo = mission_of(site, ident, done_branch)
+    fate = fate_in_checkout(repo, branch) or fate_of(repo, branch)
     if fate is None or not fate.commit_sha:
         return []
-    return _not_of_mission(repo, case, brought_in(repo, case.newest, fate.commit_sha))
+    return _not_of_mission(repo, branch, brought_in(repo, branch, fate.commit_sha))
 
 
-def _not_of_mission(repo: Repo, case: Case, commits: Sequence[str]) -> list[str]:
+def _not_of_mission(repo: Repo, branch: Branch, commits: Sequence[str]) -> list[str]:
     """Return the files of these commits that the mission's commits did not change.
 
     Those are all of them where the mission's commits are gone.
     """
-    base, tip = case.newest.base, case.newest.tip
-    known = resolve(repo, base) is not None and resolve(repo, tip) is not None
-    own = {change.path for change in changes(repo, base, tip)} if known else set()
+    known = resolve(repo, branch.base) is not None and resolve(repo, branch.tip) is not None
+    own = {change.path for change in changes(repo, branch.base, branch.tip)} if known else set()
     return sorted({path for sha in commits for path in touched_by(repo, sha)} - own)
 
 
@@ -564,19 +585,19 @@ def named(paths: Sequence[str]) -> str:
     return ", ".join(map(show, paths[:5])) + more
 
 
-def _undo_open(site: Site, case: Case, repo: Repo, ask: Callable[[str], bool]) -> str:
+def _undo_open(
+    site: Site, case: Case, branch: Branch, repo: Repo, ask: Callable[[str], bool]
+) -> str:
     """Drop a branch that was not merged; return the ref that keeps its commits."""
-    if name := merged_elsewhere(repo, case.newest):
+    if name := merged_elsewhere(repo, branch):
         raise UserError(
             f"It is merged into {show(name)}. Check that branch out to undo it.",
             f"{repo.command_line} switch {shlex.quote(name)} && placet undo {case.request_id}",
         )
-    tip = resolve(repo, case.newest.ref)
-    if not ask(
-        f"This drops the branch {case.outcome.branch} of {repo.path}; its commits stay reachable."
-    ):
+    tip = resolve(repo, branch.ref)
+    if not ask(f"This drops the branch {branch.name} of {repo.path}; its commits stay reachable."):
         raise UserError("Nothing was changed.")
-    return drop(site, case.trace_id, "undone", seen=tip)
+    return _drop(site, case, branch, repo, "undone", tip)
 
 
 def _whose(repo: Repo, sha: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -202,10 +201,10 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
             ],
             None,
         )
-    if case.state is State.COMPLETED and case.outcome.tip:
+    if case.state is State.COMPLETED and case.branch is not None:
         from placet.cli.branches import became_now  # git is asked for nothing else
 
-        case = replace(case, outcome=replace(case.outcome, became=became_now(site, case)))
+        case = case.with_branch(case.branch, became=became_now(site, case))
     found = carrier(site, reader, case)
     carried = found is not None and found["state"] == AT_WORK
     reason, helps = explain_state(

@@ -211,6 +211,11 @@ MAX_NAMED = 20
 """Maximum number of files that an error names."""
 
 _SUBJECT_LENGTH = 72
+# what placet and git read back from a message as a fact; git allows blanks before a trailer
+_FACT = re.compile(
+    r"^(?=\s*(?:placet-|approved-by:|co-authored-by:|signed-off-by:|this\s+reverts\s+commit))",
+    re.IGNORECASE,
+)
 
 
 class Writing:
@@ -356,13 +361,14 @@ def commit_message(
 
     The subject is one line of at most 72 characters. `co_author` is a name for a `Co-authored-by`
     trailer with placet's address, or "". Control characters are dropped. A line `---`, which git
-    would take for the end of the message, is indented by a space. Then `git interpret-trailers`
-    finds the trailers.
+    would take for the end of the message, is indented by a space, and a line that would read as a
+    trailer or a revert is quoted by `> `. Then `git interpret-trailers` finds the trailers.
     """
-    line = _one_line(subject).lstrip("-# ") or "Run the plan"
+    line = _quoted(_one_line(subject).lstrip("-# ")) or "Run the plan"
     if len(line) > _SUBJECT_LENGTH:
         line = line[: _SUBJECT_LENGTH - 1].rsplit(" ", 1)[0].rstrip(" ,;:.") + "…"
-    text = "\n".join(_printable(part).rstrip() for part in body.splitlines()).strip("\n")
+    parts = (_quoted(_printable(part).rstrip()) for part in body.splitlines())
+    text = "\n".join(parts).strip("\n")
     text = re.sub(r"^---", " ---", text, flags=re.MULTILINE)
     trailers = [
         f"Placet-Trace: {_one_line(trace_id)}",
@@ -372,8 +378,12 @@ def commit_message(
     if co_author:
         name = re.sub("[<>]", "", _one_line(co_author))
         trailers.append(f"Co-authored-by: {name} <{BOT.email}>")
-    parts = [line, text, f"[ExoTrace: {_one_line(trace_id)}]", "\n".join(trailers)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    pieces = [line, text, f"[ExoTrace: {_one_line(trace_id)}]", "\n".join(trailers)]
+    return "\n\n".join(filter(None, pieces)) + "\n"
+
+
+def _quoted(line: str) -> str:
+    return _FACT.sub("> ", line)
 
 
 def _printable(text: str) -> str:

@@ -6,17 +6,21 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from placet.case.case import Branch
 from placet.chat.result import After
 from placet.disk.files import Stamp, owner_of, stamp_of
 from placet.errors import UserError
+from placet.git.checkpoint import delete_ref
 from placet.git.history import (
     BRANCHES,
     Commit,
+    FilePatch,
     ahead_behind,
-    changes,
+    digests_at,
+    file_patches,
     is_ancestor,
     log,
     merge_base,
@@ -26,6 +30,7 @@ from placet.git.history import (
     refs_with,
     touched_by,
 )
+from placet.git.index import update_ref
 from placet.git.repository import (
     Refs,
     all_refs,
@@ -42,6 +47,8 @@ from placet.git.run import (
     GitError,
     Repo,
     ask,
+    neutral,
+    place_of,
 )
 
 # Find commits by the missions that they name: a mission's own, and those that revert it.
@@ -101,16 +108,78 @@ def commits_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[C
     return log(repo, "-E", f"--grep={which}", *new, *since)
 
 
-def reverts_in(repo: Repo, commits: Iterable[Commit]) -> list[Revert]:
-    """Return which of these commits revert a mission's work, or revert such a revert."""
+def reverts_in(repo: Repo, commits: Iterable[Commit], into: str = "") -> list[Revert]:
+    """Return which of these commits revert a mission's work, or revert such a revert.
+
+    A message only says where to look: a commit that leaves the files as they were reverts nothing,
+    and neither does a mission's own commit. `into` is the branch that has them.
+    """
     found: list[Revert] = []
-    reverts = [commit for commit in commits if _REVERT.search(commit.message)]
+    reverts = [
+        commit
+        for commit in commits
+        if _REVERT.search(commit.message) and not _trailer_values("Placet-Trace", commit.message)
+    ]
     for commit in reverts[:MAX_REVERTS]:
         at, again, traces = commit, True, list[str]()
         while not traces and (one := _REVERT.search(at.message)) and resolve(repo, one[1]):
             at, again = log(repo, "-1", one[1])[0], not again
             traces = _traces_of(repo, at)
-        found += [Revert(trace, at.sha, commit.sha, again) for trace in traces]
+        for trace in traces:
+            own = _own_commits(repo, at, trace, commit.sha)
+            undone, files = _undone_files(repo, own, commit, again=again)
+            if undone:
+                of = at.sha if len(at.parents) > 1 else own[0].sha
+                in_part = undone < files
+                found.append(Revert(trace, of, commit.sha, again, in_part, into))
+    return found
+
+
+def _own_commits(repo: Repo, at: Commit, trace_id: str, before: str) -> list[Commit]:
+    """Return the commits, newest first, that brought in the mission's work of which `at` is one.
+
+    For a merge that is the merge itself. They are in the history of the commit `before`.
+    """
+    if len(at.parents) > 1:
+        return [at]
+    plans = _trailer_values("Placet-Plan", at.message)
+    digest = plans[0] if len(plans) == 1 else ""
+    own = commits_traced(repo, trace_id, digest, (before,), "")
+    found = [one for sha in own if len((one := log(repo, "-1", sha)[0]).parents) < 2]
+    return found or [at]
+
+
+def _undone_files(
+    repo: Repo, own: Sequence[Commit], revert: Commit, *, again: bool
+) -> tuple[int, int]:
+    """Return how many of the files that the commits `own` changed are as they were before.
+
+    Also return how many there are. None counts if `revert` touches none of them. With `again` it
+    is how many are as the mission left them.
+    """
+    work = _added_up([file_patches(repo, one.sha) for one in reversed(own)])
+    if len(own[0].parents) > 1:  # it may have brought in more than the mission
+        since = f"^{own[0].parents[0]}"
+        named = log(repo, "--no-merges", "-E", f"--grep={_TRACED}", own[0].sha, since)
+        paths = {path for one in named for path in touched_by(repo, one.sha)}
+        work = {path: patch for path, patch in work.items() if path in paths or not paths}
+    made = file_patches(repo, revert.sha)
+    if not work.keys() & made.keys():
+        return 0, len(work)
+    now = digests_at(repo, revert.sha, sorted(work))
+    undone = 0
+    for path, patch in work.items():
+        wanted = patch if again else patch.reversed
+        undone += now.get(path, "") == wanted.after or (path in made and wanted in made[path])
+    return undone, len(work)
+
+
+def _added_up(patches: Iterable[Mapping[str, FilePatch]]) -> dict[str, FilePatch]:
+    """Return the changes of some commits, oldest first, by file."""
+    found: dict[str, FilePatch] = {}
+    for one in patches:
+        for path, patch in one.items():
+            found[path] = found[path] + patch if path in found else patch
     return found
 
 
@@ -155,27 +224,41 @@ def _commits(repo: Repo, *which: str) -> list[str]:
 class Fate:
     """What happened to a branch.
 
-    `became` is `merged` (by `commit_sha`, detected by `how`), `dropped` (by `placet drop`), or
-    `gone` (nobody knows why). It is empty if the branch exists again.
+    `became` is `merged` (by `commit_sha` on `into`, detected by `how`), `dropped` (by `placet
+    drop`), or `gone` (nobody knows why). It is empty if the branch exists again.
     """
 
     of: Branch
     became: str
     commit_sha: str = ""
     how: str = ""
+    into: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Revert:
     """A commit that reverts what the commit `of` brought in, for the mission of `trace_id`.
 
-    With `again` it brings the work in again.
+    With `again` it brings the work in again, `in_part` not all of it. `into` is the branch that has
+    it.
     """
 
     trace_id: str
     of: str
     commit_sha: str
     again: bool = False
+    in_part: bool = False
+    into: str = ""
+
+    def is_of(self, repo: Repo, branch: Branch) -> bool:
+        """Return whether it is about the work of this branch."""
+        if self.trace_id != branch.trace_id:
+            return False
+        of = log(repo, "-1", self.of)[0]
+        if branch.digest and (plans := _trailer_values("Placet-Plan", of.message)):
+            return branch.digest in plans
+        brought = is_ancestor(repo, branch.tip, of.sha)
+        return not (brought and of.parents and is_ancestor(repo, branch.tip, of.parents[0]))
 
 
 def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
@@ -190,14 +273,48 @@ def fate_of(repo: Repo, one: Branch, refs: Refs | None = None) -> Fate | None:
         first.setdefault(refs.at[target], target)  # one reference per commit is enough
     for target in first.values():
         if found := _merged(repo, one, target):
-            return Fate(one, "merged", *found)
+            return Fate(one, "merged", *found, short_name(target))
     if one.ref in refs.at:
         return None
     kept = refs_with(repo, one.tip)
     if any(not ref.startswith("refs/placet/") for ref in kept):
         return None
-    is_dropped = any(ref.startswith("refs/placet/dropped/") for ref in kept)
+    is_dropped = any(ref.startswith(kept_refs(one)[0]) for ref in kept)
     return Fate(one, "dropped" if is_dropped else "gone")
+
+
+DROPPED = "refs/placet/dropped/"
+"""Where `placet drop` keeps commits."""
+REOPENED = "refs/placet/reopened/"
+"""Where they are once the branch is back: the reference says no longer that it was dropped."""
+
+
+def kept_refs(one: Branch) -> tuple[str, ...]:
+    """Return how the names of references begin that keep the commits of a dropped branch."""
+    name = one.name.partition("/")[2] or one.name.removeprefix("feat-")
+    begin, trace8, _ = name.partition(one.trace_id[:8])
+    return tuple(f"{where}{begin}{trace8}-" for where in (DROPPED, REOPENED))
+
+
+def _retire_dropped(repo: Repo, one: Branch, refs: Refs) -> None:
+    """Move the references of a dropped branch that is back, so that they are no later evidence."""
+    dropped, reopened = kept_refs(one)
+    place = neutral(place_of(repo))
+    for ref in sorted(refs.ours):
+        if ref.startswith(dropped) and (at := resolve(repo, ref)) is not None:
+            update_ref(place, free_ref(repo, reopened + ref.removeprefix(dropped), at), at)
+            delete_ref(repo, ref, at, place=place)
+
+
+def free_ref(repo: Repo, wanted: str, at: str) -> str:
+    """Return `wanted`, or that with a number if it is taken by another commit than `at`."""
+    names = (f"{wanted}-{n}" if n > 1 else wanted for n in count(1))
+    return next(name for name in names if resolve(repo, name) in (None, at))
+
+
+def short_name(ref: str) -> str:
+    """Return the name by which people call a branch, here or at a remote."""
+    return ref.removeprefix("refs/heads/").removeprefix("refs/remotes/")
 
 
 def fate_in_checkout(repo: Repo, one: Branch) -> Fate | None:
@@ -208,7 +325,7 @@ def fate_in_checkout(repo: Repo, one: Branch) -> Fate | None:
         if on not in ("", one.name) and resolve(repo, f"refs/heads/{on}") is not None
         else None
     )
-    return Fate(one, "merged", *found) if found else None
+    return Fate(one, "merged", *found, on) if found else None
 
 
 def merged_elsewhere(repo: Repo, one: Branch) -> str:
@@ -251,11 +368,26 @@ def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
         return sha, "fast-forward" if sha == one.tip else "merge"
     since = merge_base(repo, one.tip, target) or one.base
     found = commits_traced(repo, one.trace_id, one.digest, (target,), since)
-    touched = {path for sha in found for path in touched_by(repo, sha)}
-    # one of three commits would not be a merge
-    if found and {c.path for c in changes(repo, one.base, one.tip)} <= touched:
+    if found and _has_patch(repo, one, found):
         return found[0], "trailer"
     return None
+
+
+def _has_patch(repo: Repo, one: Branch, found: Sequence[str]) -> bool:
+    """Return whether these commits, newest first, bring in a branch's work.
+
+    They change each of its files, as one of three commits would be no merge, and make most of its
+    changes: who squashes may change some lines, but a message alone brings in nothing.
+    """
+    work = file_patches(repo, one.tip, one.base)
+    made = _added_up([file_patches(repo, sha) for sha in reversed(found)])
+    if not work.keys() <= made.keys():
+        return False
+    there = sum(
+        patch.size if made[path].after == patch.after else patch.common(made[path])
+        for path, patch in work.items()
+    )
+    return 2 * there >= sum(patch.size for patch in work.values())
 
 
 # A mission's branch afterwards: facts for the report, later merges, drops and reverts. Reads only.
@@ -428,7 +560,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
                 fates.append(_fate(repo, one, refs))
             except GitError as error:  # for a broken branch; the others are checked anyway
                 problem, memory = str(error), memory.without_answer(branches)
-        reverts = tuple(reverts_in(repo, came))
+        reverts = tuple(reverts_in(repo, came, short_name(next(iter(main_lines(refs)), ""))))
         owner = owner_of(repo.common_dir.stat())
     except (GitError, UserError, OSError) as error:
         return BranchNews(path, failed, problem=str(error), calls=tuple(calls), asked=len(branches))
@@ -450,6 +582,8 @@ def _fate(repo: Repo, one: Branch, refs: Refs) -> Fate | None:
     if found is not None and found.became == "merged":
         return found
     if one.became:  # it is news only if the name exists again with its commits
-        is_back = one.ref in refs.at and refs_with(repo, one.tip, *BRANCHES)
-        return Fate(one, "") if is_back else None
+        if one.ref not in refs.at or not refs_with(repo, one.tip, *BRANCHES):
+            return None
+        _retire_dropped(repo, one, refs)
+        return Fate(one, "")
     return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -197,3 +199,57 @@ def touched_by(repo: Repo, sha: str) -> set[str]:
         asked = ("ls-tree", "-r", "-z", "--name-only", "--end-of-options", sha)
         return set(items_of(ask(repo, *asked, timeout_s=BULK_TIMEOUT_S)))
     return {change.path for change in changes(repo, parents[0], sha)}
+
+
+@dataclass(frozen=True, slots=True)
+class FilePatch:
+    """What a commit changes in a file: the lines that go and come, and git's digests of the file.
+
+    A digest is empty where there is no such file.
+    """
+
+    before: str
+    after: str
+    gone: Counter[bytes]
+    come: Counter[bytes]
+
+    def __add__(self, later: FilePatch) -> FilePatch:
+        gone, come = self.gone + later.gone, self.come + later.come
+        return FilePatch(self.before, later.after, gone, come)
+
+    def __contains__(self, other: FilePatch) -> bool:
+        """Whether this patch makes all changes of the other one."""
+        return self.size > 0 and other.gone <= self.gone and other.come <= self.come
+
+    @property
+    def reversed(self) -> FilePatch:
+        """The patch that undoes this one."""
+        return FilePatch(self.after, self.before, self.come, self.gone)
+
+    @property
+    def size(self) -> int:
+        """The number of its changed lines, 1 for a file without lines."""
+        return self.gone.total() + self.come.total() or 1
+
+    def common(self, other: FilePatch) -> int:
+        """Return how many changed lines both have."""
+        return (self.gone & other.gone).total() + (self.come & other.come).total()
+
+
+def file_patches(repo: Repo, commit: str, base: str = "") -> dict[str, FilePatch]:
+    """Return by path what a commit changes since `base`, by default since its first parent."""
+    since = base or next(iter(parents_of(repo, commit)), "")
+    revs = ("--end-of-options", since, commit) if since else ("--root", "--end-of-options", commit)
+    asked = (*_PLAIN, "--no-commit-id", "--no-abbrev")
+    items = items_of(ask(repo, "diff-tree", *asked, "-z", "--raw", *revs))
+    patch = ask(repo, "diff-tree", *asked, "-p", "-U0", *revs, timeout_s=BULK_TIMEOUT_S)
+    parts = re.split(rb"^diff --git .*\n", patch, flags=re.MULTILINE)[1:]
+    found = {}
+    for what, path, part in zip(items[0::2], items[1::2], parts, strict=True):
+        was, now = (digest if digest.strip("0") else "" for digest in what.split(" ")[2:4])
+        hunks = re.split(rb"^@@ .*\n", part, flags=re.MULTILINE)[1:]
+        lines = b"".join(hunks).split(b"\n")
+        gone = Counter(line[1:] for line in lines if line.startswith(b"-"))
+        come = Counter(line[1:] for line in lines if line.startswith(b"+"))
+        found[path] = FilePatch(was, now, gone, come)
+    return found

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +257,7 @@ def distrust_journal(loop: Loop) -> None:
     book = loop.book
     book.outbox.forget()
     while loop.read_intents():
-        refuse(book, f"{_LOST} Decide again.", *list(book.intents.waiting.values()))
+        refuse(book, f"{_LOST} Decide again.", *chain(*book.intents.waiting.values()))
     open_ones = [
         case for case in book.cases.values() if case.acting in (State.APPROVED, State.RUNNING)
     ]

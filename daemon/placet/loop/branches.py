@@ -15,8 +15,9 @@ from placet.activity import Action, Activity, Actor, Entity
 from placet.agent.workplace import failure_of
 from placet.case.case import Branch
 from placet.case.commands import Decision
+from placet.case.events import BY_PROPERTY
 from placet.case.intents import Intent
-from placet.case.results import explain_drop, settle_branch, settle_revert
+from placet.case.results import SeenInGit, explain_drop, settle_branch, settle_revert
 from placet.disk.errors import Unreadable
 from placet.disk.files import Stamp, stamp_of
 from placet.errors import describe_bug
@@ -171,30 +172,32 @@ def settle(book: Cases, found: BranchNews) -> None:
     _journal(book, found)
     for fate in found.fates:
         case = book.cases[fate.of.trace_id]
-        became = fate.became
+        branch, became = fate.of, fate.became
         is_away = became in ("dropped", "gone")
-        by, reason = _why_dropped(book, fate.of) if is_away else ("", "")
+        by, reason = _why_dropped(book, branch) if is_away else ("", "")
         # a drop makes no commit: the command names the one that the branch was at
-        claim = book.intents.claims.get(fate.commit_sha or fate.of.tip)
+        what = "drop" if is_away else "merge"
+        claim = book.intents.claims.get((what, case.trace_id, fate.commit_sha or branch.tip))
+        if claim is None and reason == branch.dropped_reason:
+            reason = ""  # that of an earlier drop
         if became == "gone" and (reason or claim is not None):
             became = "dropped"
-        decision = settle_branch(
-            case,
-            fate.of,
-            became,
-            fate.commit_sha,
-            fate.how,
-            reason,
-            by if claim is None else "",
-            found.owner,
-            book.ports.clock.now(),
-            claim.person if claim is not None else None,
-        )
+        person = BY_PROPERTY if reason else None
+        if claim is not None:
+            person, by = claim.person, ""
+        seen = SeenInGit(became, found.owner, fate.commit_sha, fate.how, fate.into)
+        now = book.ports.clock.now()
+        decision = settle_branch(case, branch, seen, now, person, reason, by)
         _record(book, decision, claim)
+        if decision is not None:  # a drop before that was undone by now
+            book.intents.forget(
+                one.id
+                for (_, trace, commit), one in list(book.intents.claims.items())
+                if (trace, commit) == (case.trace_id, branch.tip)
+            )
     settled: set[str] = set()
-    for revert in found.reverts:  # the newest of a mission's counts
-        if revert.trace_id not in settled and _settle_revert(book, revert, found.owner):
-            settled.add(revert.trace_id)
+    for revert in found.reverts:  # the newest of a branch counts
+        _settle_revert(book, revert, found.owner, settled)
 
 
 def _journal(book: Cases, found: BranchNews) -> None:
@@ -220,26 +223,36 @@ def _journal(book: Cases, found: BranchNews) -> None:
     )
 
 
-def _settle_revert(book: Cases, found: Revert, who: str) -> bool:
-    """Record a revert; return whether it was one of a mission's merge."""
+def _settle_revert(book: Cases, found: Revert, owner: str, settled: set[str]) -> None:
+    """Record a revert of a mission's merge, unless its branch is `settled`; that has its tips."""
     case = book.cases.get(found.trace_id)
-    if case is None or case.outcome.became not in ("merged", "reverted"):
-        return False
-    if found.of not in ("", case.outcome.merged_as):
-        return False
-    now = book.ports.clock.now()
-    claim = book.intents.claims.get(found.commit_sha)
+    branches = case.branches if case is not None else ()
+    merged = [one for one in branches if found.of in (one.merged_as, one.tip) and one.merged_as]
+    if case is None or not merged or merged[-1].tip in settled:
+        return
+    branch = merged[-1]
+    if found.in_part:
+        if branch.became == "merged":
+            book.say(
+                f"{case.request_id}: {branch.name} was reverted in part on {found.into} by commit "
+                f"{found.commit_sha[:12]}. The rest of its work is still there."
+            )
+        return
+    settled.add(branch.tip)
+    what = "merge" if found.again else "undo"
+    claim = book.intents.claims.get((what, case.trace_id, found.commit_sha))
+    seen = SeenInGit(
+        "merged" if found.again else "reverted", owner, found.commit_sha, into=found.into
+    )
     person = claim.person if claim is not None else None
-    decision = settle_revert(case, found.commit_sha, who, now, person, again=found.again)
-    _record(book, decision, claim)
-    return True
+    _record(book, settle_revert(case, branch, seen, book.ports.clock.now(), person), claim)
 
 
 def _record(book: Cases, decision: Decision | None, claim: Intent | None) -> None:
     """Record what became of a branch; a claim names its maker once."""
     if decision is not None:
         book.record(decision, writes=[AnswerIntent(claim.id)] if claim is not None else [])
-        book.intents.forget([claim] if claim is not None else [])
+        book.intents.forget([claim.id] if claim is not None else [])
 
 
 def _why_dropped(book: Cases, branch: Branch) -> tuple[str, str]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placet.activity import Action
+from placet.activity import Action, Entity
 from placet.agent.workplace import Ports
 from placet.case.approval import approved_in
-from placet.case.case import CASE_JSON, Branch, Case, NoteSeen
-from placet.case.commands import COMMAND_JSON, Decision
+from placet.case.case import CASE_JSON, Branch, Case, NoteSeen, Person
+from placet.case.commands import COMMAND_JSON, Decision, Edit
 from placet.case.decide import decide
-from placet.case.events import Event, PlanApproved
+from placet.case.decision_builder import DecisionBuilder
+from placet.case.events import Event, PlanApproved, PlanEdited
 from placet.case.intents import Change
 from placet.case.life_cycle import OPEN
+from placet.case.notes import inspect_note
 from placet.case.waiting import Hold
 from placet.codec import sha256
 from placet.disk.vault import Vault
@@ -22,6 +24,7 @@ from placet.journal.reader import Reader
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import (
     AddActivity,
+    AnswerIntent,
     BodyDamaged,
     CaseRow,
     Committed,
@@ -173,7 +176,7 @@ class Cases:
         journal, clock = self.ports.journal, self.ports.clock
         self.cases = OpenCases(journal)
         self.intake = Intake(self.vault, clock, self.say)
-        self.outbox = Outbox(journal, clock, self.say, self.reported)
+        self.outbox = Outbox(journal, clock, self.say, self.reported, self.edited)
         self.intents = Mailbox(self.ports.worktrees.parent / "intents", self.say)
         self.waits = Waits(journal, clock, self.say, self.tell, self.ports.retry.longest_rest_s)
 
@@ -190,16 +193,18 @@ class Cases:
             return None
         if change is not None:
             decision = change.before(decision)
-        job = self.threads.jobs.get(case.trace_id)
         committed = self.record(decision, writes=writes)
         if isinstance(event, PlanApproved):
             self._approved[case.trace_id] = event.approved
-        if job is not None:
-            if decision.case.generation != job.generation:
-                job.cancel.set()
-            elif decision.case.stop:
-                job.cancel.set(decision.case.stop)
+        self._cancel_void_work(decision.case)
         return committed
+
+    def _cancel_void_work(self, case: Case) -> None:
+        if (job := self.threads.jobs.get(case.trace_id)) is not None:
+            if case.generation != job.generation:
+                job.cancel.set()
+            elif case.stop:
+                job.cancel.set(case.stop)
 
     def record(self, *decisions: Decision, writes: Sequence[Write] = ()) -> Committed:
         """Record decisions in one transaction. They take effect only then."""
@@ -210,11 +215,7 @@ class Cases:
             for command in decision.commands
         ]
         for decision in decisions:
-            batch += [
-                *(PutText(sha256(raw), raw) for raw in decision.texts),
-                _put(decision.case),
-                *(AddActivity(row) for row in decision.rows),
-            ]
+            batch += _writes(decision)
         batch += [Enqueue(trace, command) for trace, command in commands]
         committed = self.ports.journal.commit(batch, durable=bool(commands or writes))
         self.outbox.pending += [
@@ -246,9 +247,30 @@ class Cases:
         if place == wanted:
             return [row]
         failure = case.outcome.failure.replace(wanted, place)
+        if case.branches and case.branches[-1].report_path == wanted:
+            case = case.with_branch(case.branches[-1], report_path=place)
         case = replace(case, outcome=replace(case.outcome, report_path=place, failure=failure))
         self.cases.put(replace(case, version=case.version + 1))
         return [_put(case), row]
+
+    def edited(self, case: Case, edit: Edit, raw: bytes, refused: str) -> list[Write]:
+        """Return the writes for a comment or a tick of a command, which left the note as `raw`.
+
+        `refused` says why it was not made, or is empty.
+        """
+        self.intents.forget([edit.intent])
+        self.dirty = True
+        if refused:
+            return [AnswerIntent(edit.intent, refused)]
+        now, person = self.ports.clock.now(), Person(edit.who, edit.via, edit.login)
+        note = inspect_note(edit.path, raw, "")
+        if (decision := decide(case, PlanEdited(note, person), now)) is None:
+            only_told = DecisionBuilder(case, case.state, now)
+            only_told.by_human(Action.PLAN_EDITED, Entity.PLAN, person, digest=note.digest)
+            decision = only_told.done()
+        self.cases.put(replace(decision.case, version=case.version + 1))
+        self._cancel_void_work(decision.case)
+        return [AnswerIntent(edit.intent), *_writes(decision)]
 
     def approved(self, case: Case) -> Approved:
         """Return what a case's approval binds; after a start it is read from the journal.
@@ -275,6 +297,15 @@ class Cases:
                 return (reader.text(name) if name else None) or b""
             except BodyDamaged:
                 return b""
+
+
+def _writes(decision: Decision) -> list[Write]:
+    """Return the writes of a decision without its commands."""
+    return [
+        *(PutText(sha256(raw), raw) for raw in decision.texts),
+        _put(decision.case),
+        *(AddActivity(row) for row in decision.rows),
+    ]
 
 
 def _put(case: Case) -> PutCase:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import PurePosixPath
 
-from placet.activity import Action, Entity
 from placet.agent.prompts import agents, plan_of
 from placet.agent.tool_calls import answer_writes, outcome_of
 from placet.case.approval import OUTDATED, is_older, refusal
 from placet.case.case import Asking, Case, NoteSeen
 from placet.case.commands import Decision, Move
-from placet.case.decision_builder import DecisionBuilder, archived_path
+from placet.case.decision_builder import archived_path
 from placet.case.events import (
     ActiveEdited,
     Answered,
@@ -34,7 +33,7 @@ from placet.case.events import (
     ScopeWidened,
 )
 from placet.case.explain import state_sentence
-from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of
+from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of, edits_of
 from placet.case.life_cycle import OPEN, EventKind, State
 from placet.case.notes import body_of, inspect_note, trace_of
 from placet.case.observe import gestures, observe
@@ -44,7 +43,8 @@ from placet.case.sorting import CaseNotes
 from placet.chat.budget import Limits, cost_usd, is_free, money_problem
 from placet.chat.messages import Usage
 from placet.disk.errors import Gone, Unreadable
-from placet.errors import local, rfc3339
+from placet.errors import local
+from placet.host.intents import UnknownIntent
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
 from placet.loop.cases import Cases
 from placet.loop.outbox import places
@@ -76,7 +76,7 @@ def take(book: Cases, case: Case, its: CaseNotes) -> bool | None:
 
 
 def perform(book: Cases, case: Case, its: CaseNotes, intent: Intent) -> None:
-    """Do what a person asked for by a command, and record what came of it.
+    """Do what a person decided by a command, and record what came of it.
 
     `its` are the case's notes, which show no gesture. The intent waits until it is certain that
     these are all.
@@ -88,32 +88,42 @@ def perform(book: Cases, case: Case, its: CaseNotes, intent: Intent) -> None:
             intent, its, moves = _from_archive(book, case, intent, its)
         change = change_of(case, intent, its, local(ports.clock.now()))
         gesture = _wanted(book, case, change, intent)
-        if gesture is None and intent.what not in ("comment", "tick"):
+        if gesture is None:
             return
     except OutdatedError as outdated:
         refuse(book, str(outdated), intent)
         return
     change = replace(change, commands=(*moves, *change.commands))
     done = AnswerIntent(intent.id, gesture.why if isinstance(gesture, ApprovalRefused) else "")
-    if gesture is None:
-        edit = DecisionBuilder(case, case.state, rfc3339(ports.clock.wall()))
-        digest = change.notes.plans[0].digest
-        edit.by_human(Action.PLAN_EDITED, Entity.PLAN, intent.person, digest=digest)
-        book.record(change.before(edit.done()), writes=[done])
-    else:
-        book.apply(case, gesture, done, *_outcome(book, case, gesture), change=change)
+    book.apply(case, gesture, done, *_outcome(book, case, gesture), change=change)
     if isinstance(gesture, RequestPending):
         book.intake.edit_times.end(gesture.note, ports.clock.monotonic())
-    book.intents.forget([intent])
+    book.intents.forget([intent.id])
 
 
-def refuse(book: Cases, why: str, *intents: Intent) -> None:
+def perform_edits(book: Cases, case: Case, its: CaseNotes, intents: Sequence[Intent]) -> None:
+    """Begin to write what people commented or ticked by commands in a plan as they read it.
+
+    Each is answered, and journalled, once it is written. `its` are the case's notes.
+    """
+    for intent, change in edits_of(case, intents, its, local(book.ports.clock.now())):
+        if isinstance(change, OutdatedError):
+            refuse(book, str(change), intent)
+        elif change.commands:
+            case = book.cases[case.trace_id]
+            book.record(change.before(Decision(case, ())))
+        else:  # it is there already
+            book.ports.journal.commit([AnswerIntent(intent.id)])
+            book.intents.forget([intent.id])
+
+
+def refuse(book: Cases, why: str, *intents: Intent | UnknownIntent) -> None:
     """Record that intents are not performed, and say why."""
     book.ports.journal.commit([AnswerIntent(intent.id, why) for intent in intents])
-    book.intents.forget(intents)
+    book.intents.forget([intent.id for intent in intents])
     book.dirty = True  # what waited for them is due
     several = f" ({len(intents)} times)" if len(intents) > 1 else ""
-    book.say(f"`placet {intents[0].what}` was not performed{several}: {why}")
+    book.say(f"`placet {show(intents[0].what)}` was not performed{several}: {why}")
 
 
 def _wanted(book: Cases, case: Case, change: Change, intent: Intent) -> Gesture | None:
@@ -125,8 +135,6 @@ def _wanted(book: Cases, case: Case, change: Change, intent: Intent) -> Gesture 
     seen = gestures(case, change.notes, PLANNABLE)
     found = next((one for one in seen if one.kind in wanted), None)
     if found is None:
-        if intent.what in ("comment", "tick"):
-            return None
         note = next(iter(change.notes.plans), change.notes.request)
         known = intent.what != "answer" and refusal(case, note, intent.what, PLANNABLE)
         raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")

@@ -5,15 +5,16 @@ That is which case each note belongs to, what you did, and what placet has to ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from operator import is_
 
 from placet.case.approval import may_begin
 from placet.case.case import Case, NoteSeen
-from placet.case.intents import Intent
+from placet.case.intents import EDITS, Intent
 from placet.case.life_cycle import OPEN, State
 from placet.case.observe import stale_statuses
 from placet.case.sorting import CaseNotes, NotesByOwner, is_by_place, sort_notes
@@ -22,7 +23,7 @@ from placet.disk.errors import NotAFile, Stale, TooLarge, VaultTrouble
 from placet.disk.scan import Found
 from placet.errors import BUGS, describe_bug
 from placet.loop.cases import Cases, Taken
-from placet.loop.gestures import acknowledge_places, perform, refuse, take
+from placet.loop.gestures import acknowledge_places, perform, perform_edits, refuse, take
 from placet.loop.intake import View
 from placet.loop.requests import adopt, open_requests
 from placet.loop.side_notes import MODEL, Notices
@@ -154,9 +155,9 @@ class Decisions:
         for trace, case in list(cases.items()):
             if trace not in busy and trace not in found.of_case:
                 self._take(case, CaseNotes(), before)
-        for trace, intent in list(book.intents.waiting.items()):
+        for trace, intents in list(book.intents.waiting.items()):
             if trace not in busy | book.outbox.busy:
-                self._perform(intent, found)
+                self._perform(intents, found)
         self.shown = {t: its for t, its in self.shown.items() if t not in self.mistakes}
 
     def _take(self, case: Case, its: CaseNotes, before: Mapping[str, str]) -> None:
@@ -202,16 +203,25 @@ class Decisions:
                 self.book.vault.edit(note.path, text)
         return bool(stale)
 
-    def _perform(self, intent: Intent, found: NotesByOwner) -> None:
-        """Perform an intent once it is certain which notes the case has."""
-        case, its = self.book.cases.get(intent.trace_id), found.of_case.get(intent.trace_id)
+    def _perform(self, intents: Sequence[Intent], found: NotesByOwner) -> None:
+        """Perform a case's first intent once it is certain which notes the case has.
+
+        Further edits of the same text are performed with it.
+        """
+        first = intents[0]
+        alike = [*takewhile(lambda one: one.what in EDITS and one.digest == first.digest, intents)]
+        case, its = self.book.cases.get(first.trace_id), found.of_case.get(first.trace_id)
         try:
             if case is None:
-                refuse(self.book, f"There is no request {intent.trace_id}.", intent)
-            elif its is not None or self.book.intake.is_certain:
-                perform(self.book, case, its or CaseNotes(), intent)
+                refuse(self.book, f"There is no request {first.trace_id}.", first)
+            elif its is None and not self.book.intake.is_certain:
+                return
+            elif alike:
+                perform_edits(self.book, case, its or CaseNotes(), alike)
+            else:
+                perform(self.book, case, its or CaseNotes(), first)
         except BUGS as error:
-            refuse(self.book, f"{describe_bug(error)}.", intent)
+            refuse(self.book, f"{describe_bug(error)}.", *(alike or [first]))
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add notices to usable notes: planning failed, an edit has no effect, work waits."""

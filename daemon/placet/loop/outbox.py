@@ -22,6 +22,7 @@ from placet.case.commands import (
     Stamp,
     WriteBox,
 )
+from placet.case.intents import with_ticks
 from placet.case.life_cycle import State
 from placet.case.notes import (
     REQUEST_KEYS,
@@ -45,7 +46,7 @@ from placet.note.frontmatter import (
     stamp,
 )
 from placet.note.meaning import meaning_of
-from placet.note.paths import QUEUES, Folder, is_note, numbered, with_suffix
+from placet.note.paths import QUEUES, Folder, is_note, numbered, show, with_suffix
 from placet.plan.comments import with_comments
 
 _NOT_NOW = (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge, BodyDamaged)
@@ -67,13 +68,16 @@ class Outbox:
     """The recorded commands that were not performed yet, in order.
 
     `say` writes to the daemon's log. `reported` returns the writes for a published report, from its
-    case, the path it was meant for, the path it has and its size in bytes.
+    case, the path it was meant for, the path it has and its size in bytes. `edited` returns those
+    for a person's edit that was tried, from its case, the edit, the note's text afterwards, and why
+    it was not made.
     """
 
     journal: JournalAccess
     clock: Clock
     say: Callable[[str], None]
     reported: Callable[[Case, str, str, int], Sequence[Write]]
+    edited: Callable[[Case, Edit, bytes, str], Sequence[Write]]
     pending: list[PendingCommand] = field(default_factory=list)
     _retry_at: dict[int, float] = field(default_factory=dict)
     # commands that may have been performed before a crash
@@ -117,7 +121,7 @@ class Outbox:
             again = pending.id in self._tried
             self._tried.add(pending.id)
             try:
-                place = perform(command, case, desk, again=again)
+                follows = self._follows(command, case, desk, again=again)
             except (*_NOT_NOW, *BUGS) as error:
                 held.add(pending.trace_id)
                 known = isinstance(error, _NOT_NOW)
@@ -126,14 +130,8 @@ class Outbox:
                 continue
             done.append(MarkDone(pending.id))
             self._retry_at.pop(pending.id, None)
-            if (
-                isinstance(command, Publish)
-                and command.path.startswith(f"{Folder.REPORTS}/")
-                and is_note(command.path)
-            ):
-                self.journal.commit(
-                    [*done, *self.reported(case, command.path, place, len(desk.text(command.text)))]
-                )
+            if follows:
+                self.journal.commit([*done, *follows])
                 done, marked_at = [], self.clock.monotonic()
             elif self.clock.monotonic() > marked_at + DONE_AT_ONCE_S:
                 self.journal.commit(done)
@@ -144,6 +142,21 @@ class Outbox:
         self.pending = left
         self._tried &= {command.id for command in left}
         return performed
+
+    def _follows(
+        self, command: Command, case: Case, desk: OutboxPorts, *, again: bool
+    ) -> Sequence[Write]:
+        """Perform a command; return what is recorded with it, besides that it is done."""
+        if isinstance(command, Edit) and command.intent:
+            return self.edited(case, command, *_edit(command, case, desk))
+        place = perform(command, case, desk, again=again)
+        if (
+            isinstance(command, Publish)
+            and command.path.startswith(f"{Folder.REPORTS}/")
+            and is_note(command.path)
+        ):
+            return self.reported(case, command.path, place, len(desk.text(command.text)))
+        return ()
 
     def waits_s(self) -> list[float]:
         """Return for each case the seconds until its first command is due."""
@@ -254,18 +267,32 @@ def _rewrite(command: Rewrite, desk: OutboxPorts) -> None:
         desk.vault.replace(command.path, command.seen, text)
 
 
-def _edit(command: Edit, case: Case, desk: OutboxPorts) -> None:
+def _edit(command: Edit, case: Case, desk: OutboxPorts) -> tuple[bytes, str]:
+    """Edit a note; return its text afterwards, and why it was not edited, or an empty string."""
     text = desk.text(command.text)
+    why = ""
 
     def edited(raw: bytes) -> bytes:
+        nonlocal why
+        why = ""
         if sha256(raw) == command.expected:
             return text
-        if raw == text or trace_of(raw) not in ("", case.trace_id):
+        if raw == text:
             return raw
-        return with_comments(raw, command.comments, command.who, command.at)
+        if trace_of(raw) not in ("", case.trace_id):
+            why = f"{show(command.path)} was moved meanwhile. Nothing was changed."
+            return raw
+        try:
+            ticked = with_ticks(raw, command.steps)
+        except ValueError as error:
+            why = f"{show(command.path)} was changed since you read it: {error}."
+            return raw
+        return with_comments(ticked, command.comments, command.who, command.at)
 
-    with suppress(Gone):  # taken away meanwhile: the next look sees it
-        desk.vault.edit(command.path, edited)
+    try:
+        return desk.vault.edit(command.path, edited)[1], why
+    except Gone:  # taken away meanwhile: the next look sees it
+        return b"", f"{show(command.path)} was moved meanwhile. Nothing was changed."
 
 
 def _move(command: Move, case: Case, vault: Vault) -> None:

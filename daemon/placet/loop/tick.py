@@ -232,8 +232,11 @@ class Loop:
             with book.ports.journal.ask() as reader:
                 return reader.answers(ids).keys()
 
-        if replaced := mailbox.look(answered):
-            refuse(book, "A later command replaced this one.", *replaced)
+        found = mailbox.look(answered)
+        if found.replaced:
+            refuse(book, "A later command replaced this one.", *found.replaced)
+        for one in found.unknown:
+            refuse(book, "Restart the daemon: it is older than this command.", one)
         return bool(mailbox.waiting)
 
     def _reload(self) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from posixpath import normpath
 from typing import Any
 
@@ -57,26 +57,6 @@ def text_to_do(body: str, plan: Plan) -> str:
     return "\n".join(line for at, line in enumerate(lines) if at not in removed).strip()
 
 
-def with_other_tick(body: str, number: int) -> str:
-    """Return a plan's body with the box of one step toggled.
-
-    A step without a box gets an unticked one. No other line changes. Raises ValueError for an
-    unknown step.
-    """
-    parts = _boxes_of_steps(body)
-    at = places_of([part for part, _ in parts]).get(number, 0)
-    if not at:
-        raise ValueError(f"there is no step {number}; the last one is {len(parts)}")
-    part, marks = parts[at - 1]
-    if not marks:
-        return with_lines(body, {part.at: ["", box(ticked=False)]})
-    ticked = all(mark in "xX" for mark in marks.values())
-    pieces = _LINE_END.split(body)
-    for line in marks:
-        pieces[2 * line] = box(ticked=not ticked)
-    return "".join(pieces)
-
-
 @dataclass(frozen=True, slots=True)
 class Ticked:
     """A step as its heading has it; it is done unless its box is unticked."""
@@ -96,6 +76,38 @@ def ticks(body: str) -> list[Ticked]:
         )
         for place, (part, marks) in enumerate(_boxes_of_steps(body), 1)
     ]
+
+
+def other_tick(body: str, number: int) -> Ticked:
+    """Return a step of a plan's body as it is once its box is toggled.
+
+    Raises ValueError for an unknown step.
+    """
+    parts = _boxes_of_steps(body)
+    at = places_of([part for part, _ in parts]).get(number, 0)
+    if not at:
+        raise ValueError(f"there is no step {number}; the last one is {len(parts)}")
+    step = ticks(body)[at - 1]
+    return replace(step, number=number, done=not step.done)
+
+
+def with_tick(body: str, step: Ticked) -> str:
+    """Return a plan's body with the box of `step` as it says; no other line changes.
+
+    A step that is left out gets a box if it has none. Raises ValueError if no step has this number
+    and this title.
+    """
+    parts = _boxes_of_steps(body)
+    at = places_of([part for part, _ in parts]).get(step.number, 0)
+    if not at or ticks(body)[at - 1].title != step.title:
+        raise ValueError(f"there is no step {step.number} with this title")
+    part, marks = parts[at - 1]
+    if not marks:
+        return body if step.done else with_lines(body, {part.at: ["", box(ticked=False)]})
+    pieces = _LINE_END.split(body)
+    for line in marks:
+        pieces[2 * line] = box(ticked=step.done)
+    return "".join(pieces)
 
 
 def _boxes_of_steps(body: str) -> list[tuple[Part, dict[int, str]]]:

@@ -527,7 +527,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
             f"Check out the branch that has it: {repo.command_line} branch --contains {sha[:12]}",
         )
     commits = brought_in(repo, branch, sha)
-    others = _not_of_mission(repo, case, commits)
+    others = _not_of_mission(repo, branch, commits)
     if not ask(
         f"This undoes what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
         "by a new commit."

@@ -137,6 +137,7 @@ class Running:
                 and not self.loop.book.dirty
                 and self.loop.threads.back.empty()
                 and tick.again_in_s >= 1
+                and not tick.settling
             )
             if tick.idle or (tick.waiting and at_rest):
                 return tick

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from messages_api import closed_port
-from placet.case.settle import SETTLE_S
+from placet.case.settle import WRITTEN_S
 from vaultkit import TestVault, make_vault, running, until
 
 READ = ("request.detected", "request.edited")
@@ -109,7 +109,7 @@ def written_slowly(path: Path) -> bool:
             now = time.monotonic()
             longest, last = max(longest, now - last), now
             time.sleep(0.12)
-    return max(longest, time.monotonic() - last) < SETTLE_S
+    return max(longest, time.monotonic() - last) < WRITTEN_S
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,8 @@ class Case:
     generation: int = 1
     request_path: str = ""
     request_digest: str = ""
+    # device and inode of the request's file, until placet stamps its trace_id
+    unstamped: tuple[int, int] | None = None
     request: Request = field(default_factory=Request)
     plan: KnownPlan = field(default_factory=KnownPlan)
     approval: Approval = field(default_factory=Approval)
@@ -338,6 +340,7 @@ class NoteSeen:
     meta: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
     box: tuple[str, ...] | None = None
+    file: tuple[int, int] = (0, 0)  # device and inode
 
 
 def target(case: Case, kind: EventKind) -> State | None:

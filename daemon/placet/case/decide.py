@@ -104,7 +104,7 @@ def open_case(
 ) -> Decision:
     """Open a case for a new request. No other function begins a case.
 
-    `ready` says that the request is no longer being written.
+    Nothing is written into the note: its writer may not be done. `ready` says that it is.
     """
     case = Case(
         trace_id,
@@ -112,6 +112,7 @@ def open_case(
         State.PLANNING,
         request_path=note.path,
         request_digest=note.digest,
+        unstamped=note.file,
         request=request,
         since=now,
     )
@@ -126,6 +127,12 @@ def open_case(
         owner=note.owner,
         ready=ready,
     )
+    return d.done()
+
+
+def stamp_new(case: Case, note: NoteSeen, now: str) -> Decision:
+    """Stamp a new request, which is no longer being written: from here on its trace_id tells it."""
+    d = DecisionBuilder(case, case.state, now)
     d.stamp_request(note)
     return d.done()
 
@@ -220,8 +227,10 @@ def _request_changed(d: DecisionBuilder, g: RequestChanged) -> None:
     d.take_keys(g.asked)
     d.set_basis(g.plan)
     if g.kind is EventKind.REQUEST_EDITED:
+        # a look stamps it once it is no longer being written
         d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, digest=note.digest, size=len(note.raw))
-    d.stamp_request(note)
+    else:
+        d.stamp_request(note)
 
 
 def _pending(d: DecisionBuilder, g: RequestPending) -> None:
@@ -252,6 +261,8 @@ def _request_gone(d: DecisionBuilder, g: RequestGone) -> None:
     if case.plan.path:
         if g.plan is not None:
             d.write_box(g.plan)
+            if open_comments(body_of(g.plan.raw)):  # the next plan takes them into account
+                d.set_plan(left=d.text(plan_text(g.plan.raw)))
         d.commands += [
             Stamp(case.plan.path, d.plan_status),
             Move(case.plan.path, archived_path(case)),

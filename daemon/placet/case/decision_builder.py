@@ -105,7 +105,8 @@ class DecisionBuilder:
 
     def keep_request(self, note: NoteSeen) -> None:
         """Store a request's text as the one that is planned."""
-        self.set(request_path=note.path, request_digest=note.digest)
+        file = note.file if self.case.unstamped is not None else None
+        self.set(request_path=note.path, request_digest=note.digest, unstamped=file)
         self.text(without_keys(note.raw, REQUEST_STAMPS))
 
     def take_keys(self, request: Request | None) -> None:
@@ -138,6 +139,7 @@ class DecisionBuilder:
             digest = request.digest if request is not None else self.case.request_digest
             status = STATUSES[self.case.state].request
             marks = {"status": status, "trace_id": self.case.trace_id}
+            self.set(unstamped=None)
             self.commands.append(Stamp(path, marks, digest))
 
     def stamp_plan(self, plan: NoteSeen, changes: Mapping[str, str | None]) -> None:

@@ -167,6 +167,21 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
+_PLACEHOLDER = re.compile(
+    r"\.(?P<icloud>.+)\.icloud|(?P<name>.+)\.(?:nextcloud|owncloud)", re.IGNORECASE | re.DOTALL
+)
+
+
+def placeholder_of(name: str) -> str | None:
+    """Return the note's name if a sync tool has this file in place of the note, else None.
+
+    "Free up space" of Nextcloud, ownCloud and iCloud replaces a file by such a placeholder.
+    """
+    found = _PLACEHOLDER.fullmatch(name)
+    original = "" if found is None else found["icloud"] or found["name"]
+    return original if is_note(original) else None
+
+
 def conflict_of(name: str) -> str | None:
     """Return the original's name if this is a sync tool's conflict copy, else None.
 

@@ -1356,7 +1356,7 @@ class Play:
             self.tick()
             while self.waiting and number % 5 == 0:
                 self.work()
-            self.pass_time(1.0)
+            self.pass_time(2.0)
         row_chart = [
             inspect_note(p, (self.root / p).read_bytes(), "alice") for p in self.files(*QUEUES)
         ]
@@ -1370,7 +1370,7 @@ class Play:
             ):
                 self.must(
                     bool(case.stop),
-                    f"the plan of {case.request_id} was taken away 40 s ago, and it is {case.state}",
+                    f"the plan of {case.request_id} was taken away 80 s ago, and it is {case.state}",
                 )
         self.quiet = quiet
 

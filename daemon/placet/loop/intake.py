@@ -35,7 +35,7 @@ from placet.plan.limits import MAX_NOTE_CHARACTERS
 YOUNG_S = 5.0
 # after so many looks an unread file counts as restless; looks may be seconds apart
 RESTLESS_LOOKS = 5
-# how long a restless file counts as any note: a second plan of a case, or one that is missing
+# how long a restless or empty file counts as any note: a second plan, or one that is missing
 RESTLESS_S = 60.0
 READ_AGAIN_S = 5.0  # retry interval of a note that could not be read
 _FENCE_BYTES = 3  # a cut fence looks like text
@@ -67,9 +67,10 @@ class View:
 class Intake:
     """The content of the folders, from look to look.
 
-    `notes` are those that were read, `odd` says why other entries are no notes. `is_certain`: no
-    unread file can be a missing note. `all_plans_read`: no file in a plan folder can be a second
-    plan. `say` writes to the daemon's log.
+    `notes` are those that were read, `odd` says why other entries are no notes. `has_started`: what
+    was there at the start was read, but for what keeps changing. `is_certain`: no unread file can
+    be a missing note. `all_plans_read`: no file in a plan folder can be a second plan. `say` writes
+    to the daemon's log.
 
     A request or an answer may be unfinished: it says so, or its text changed less than `quiet_s`
     ago. `no_wait` skips the waiting. `arrivals` are new requests that were read before they
@@ -84,6 +85,7 @@ class Intake:
     say: Callable[[str], None]
     notes: dict[str, NoteSeen] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
+    has_started: bool = False
     is_certain: bool = False
     all_plans_read: bool = False
     quiet_s: float = 0.0
@@ -131,6 +133,8 @@ class Intake:
         self._shut = shut
         unread = found.keys() - {p for p in verdict.settled if self._is_read(p, found[p])}
         self._note_restless(found, unread)
+        now_s = self.clock.monotonic()
+        self.has_started |= all(now_s - self._restless[p][0] >= YOUNG_S for p in unread)
         plans = {path for path in unread if not path.startswith(f"{Folder.REQUESTS}/")}
         young, second = (
             any(self._is_young(path, found[path], verdict.settled, most_s) for path in some)
@@ -141,7 +145,7 @@ class Intake:
         self.all_plans_read = not second
         changed |= self.is_certain and not was_certain
         changed |= self.all_plans_read and not all_were_read
-        if self.clock.monotonic() >= self._again_at_s:
+        if now_s >= self._again_at_s:
             changed, self._again_at_s = True, inf
         empty = verdict.gone if self.is_certain else frozenset()
         changed |= bool(empty - self._empty)
@@ -238,7 +242,7 @@ class Intake:
 
         Nothing else decides that. It is true only if every folder was listed, no other file can be
         the note, and the place was empty or held another note for MISSING_S. A placeholder of a
-        sync tool with its name, or an empty file that came since, may be the note.
+        sync tool with its name may be the note, and for RESTLESS_S an empty file that came since.
         """
         now_s = self.clock.monotonic()
         other, seen = self.notes.get(path), self._looks.seen.get(path)
@@ -258,7 +262,9 @@ class Intake:
         if any(PurePosixPath(place).name == name for place in self._placeholders):
             return False
         away = self._looks.missing.get(path)
-        if away is not None and self._has_empty_file(away.since_s - MISSING_S):
+        may_be_empty = away is not None and now_s - away.since_s < RESTLESS_S
+        if away is not None and may_be_empty and self._has_empty_file(away.since_s - MISSING_S):
+            self.look_again(away.since_s + RESTLESS_S - now_s)
             return False
         return not self.is_being_written(trace_id)
 

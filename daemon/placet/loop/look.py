@@ -108,7 +108,13 @@ class Decisions:
                 notices.setdefault(path, why)
         self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
         unjudged |= intake.unfinished
-        if self.notices.show(notices, side_notes, unjudged, intake.notes, known):
+        for trace in busy | book.outbox.busy:
+            its = found.of_case.get(trace, CaseNotes())
+            unjudged |= {n.path for n in (*its.plans, *its.asked, its.request) if n is not None}
+        # a note may be explained by another one that was not read yet
+        if not intake.has_started or self.notices.show(
+            notices, side_notes, unjudged, intake.notes, known
+        ):
             intake.look_again()
         book.cases.let_go(
             intake.notes.values(),
@@ -198,6 +204,7 @@ class Decisions:
             if taken := take(self.book, case, its):
                 return
             acknowledge_places(self.book, case, its)
+            case = self.book.cases[case.trace_id]
             if case.trace_id in self.book.intents.waiting:  # about the note as read
                 return
             renewed = self._stamp_new(case, its) or self._renew_statuses(case, its)

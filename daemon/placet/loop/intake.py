@@ -97,8 +97,8 @@ class Intake:
     arrivals: dict[str, NoteSeen] = field(default_factory=dict)
     # since when a file is open in a program
     _open: dict[str, float] = field(default_factory=dict)
-    # notes of which a sync tool has only a placeholder
-    _placeholders: frozenset[str] = frozenset()
+    # notes of which a sync tool has only a placeholder, and since when
+    _placeholders: dict[str, float] = field(default_factory=dict)
     # since when a file is unread, and in how many looks
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
     # fingerprint of the file that was read last
@@ -122,8 +122,9 @@ class Intake:
         unlisted = verdict.looks.seen.keys() - found.keys()
         changed = self._read(found, verdict.settled)
         changed |= self._read_arrivals(found, verdict.settled)
-        changed |= scan.placeholders != self._placeholders
-        self._placeholders = scan.placeholders
+        changed |= scan.placeholders != self._placeholders.keys()
+        now_s = self.clock.monotonic()
+        self._placeholders = {p: self._placeholders.get(p, now_s) for p in scan.placeholders}
         shut = {
             p.path: f"placet does not see the notes in this folder: {p.why}."
             for p in scan.problems
@@ -133,7 +134,6 @@ class Intake:
         self._shut = shut
         unread = found.keys() - {p for p in verdict.settled if self._is_read(p, found[p])}
         self._note_restless(found, unread)
-        now_s = self.clock.monotonic()
         self.has_started |= all(now_s - self._restless[p][0] >= YOUNG_S for p in unread)
         plans = {path for path in unread if not path.startswith(f"{Folder.REQUESTS}/")}
         young, second = (
@@ -242,7 +242,7 @@ class Intake:
 
         Nothing else decides that. It is true only if every folder was listed, no other file can be
         the note, and the place was empty or held another note for MISSING_S. A placeholder of a
-        sync tool with its name may be the note, and for RESTLESS_S an empty file that came since.
+        sync tool, in its place or since then, may be the note, and for RESTLESS_S an empty file.
         """
         now_s = self.clock.monotonic()
         other, seen = self.notes.get(path), self._looks.seen.get(path)
@@ -258,13 +258,12 @@ class Intake:
         if now_s - since_s < MISSING_S:
             self.look_again(since_s + MISSING_S - now_s)
             return False
-        name = PurePosixPath(path).name
-        if any(PurePosixPath(place).name == name for place in self._placeholders):
-            return False
         away = self._looks.missing.get(path)
-        may_be_empty = away is not None and now_s - away.since_s < RESTLESS_S
-        if away is not None and may_be_empty and self._has_empty_file(away.since_s - MISSING_S):
-            self.look_again(away.since_s + RESTLESS_S - now_s)
+        lost_s = now_s if away is None else away.since_s - MISSING_S
+        if path in self._placeholders or any(at > lost_s for at in self._placeholders.values()):
+            return False
+        if now_s - lost_s < RESTLESS_S and self._has_empty_file(lost_s):
+            self.look_again(lost_s + RESTLESS_S - now_s)
             return False
         return not self.is_being_written(trace_id)
 

@@ -261,7 +261,25 @@ def settings(d: Desk, writer: Writer, pause_s: float) -> None:
     assert not d.model.asks, "half the settings do not say that it is paused"
 
 
-TARGETS = (request, known_request, plan, approved_plan, running_plan, answered, settings)
+def agent(d: Desk, writer: Writer, pause_s: float) -> None:
+    path = d.vault.root / "System/Agents/default.md"
+    path.write_text("Be brief.\n")
+    d.passes(REST_S)
+    steps = writer(path, f"{FIRST}\n\n{SECOND}\n", pause_s)
+    first = next(steps)
+    if path.exists():  # else nobody knows that there was one
+        d.vault.drop("Say hello\n")
+    d.passes(first)
+    for pause in steps:
+        d.passes(pause)
+    d.vault.drop("Say hello\n")
+    d.passes(REST_S)
+    asked = [str(ask.system) for ask in d.model.asks]
+    assert asked
+    assert not [one for one in asked if FIRST in one and SECOND not in one], "half a note is read"
+
+
+TARGETS = (request, known_request, plan, approved_plan, running_plan, answered, settings, agent)
 CASES = [
     pytest.param(
         target,

@@ -14,7 +14,7 @@ from placet.chat.messages import Purpose
 from placet.disk.confine import Root
 from placet.errors import ToolError, counted
 from placet.note.frontmatter import parse_note
-from placet.note.paths import Folder
+from placet.note.paths import PROMPT_PATH, Folder
 from placet.plan.plan import Plan
 from placet.tools.registry import PLANNABLE
 
@@ -54,7 +54,7 @@ def system_prompt(
         f"- You have at most {counted(turns, 'turn')}.",
     ]
     blocks = ["\n".join(lines)]
-    for path in ("SYSTEM_PROMPT.md", agent_note(vault.path, agent)):
+    for path in (PROMPT_PATH, agent_note(vault.path, agent)):
         text = instructions(vault, path, remarks)
         if text:
             blocks.append(f"{SEPARATOR.strip()}\n\n{text}")

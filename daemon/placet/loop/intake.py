@@ -22,11 +22,11 @@ from placet.case.settle import (
 from placet.case.sorting import CaseNotes
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
-from placet.disk.scan import FolderProblem, Found, Scan
+from placet.disk.scan import FolderProblem, Found, Scan, fingerprint
 from placet.disk.vault import Vault
 from placet.host.clock import Clock
 from placet.note.frontmatter import read_note
-from placet.note.paths import QUEUES, Folder, conflict_of
+from placet.note.paths import PROMPT_PATH, QUEUES, Folder, conflict_of
 from placet.plan.differences import diff_callout
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 
@@ -104,6 +104,7 @@ class Intake:
     # fingerprint of the file that was read last
     _read_as: dict[str, Fingerprint] = field(default_factory=dict)
     _looks: FileHistory = field(default_factory=FileHistory)
+    _prompts: FileHistory = field(default_factory=FileHistory)
     # places that a certain look found empty
     _empty: frozenset[str] = frozenset()
     # restless files, and when `absent` can say more
@@ -232,6 +233,30 @@ class Intake:
     def look_again(self, after_s: float = AGAIN_S) -> None:
         """Have the next looks decide again after that time, without any change."""
         self._again_at_s = min(self._again_at_s, self.clock.monotonic() + after_s)
+
+    def prompts_are_written(self) -> bool:
+        """Return whether nobody writes the notes with which conversations begin.
+
+        Those are `SYSTEM_PROMPT.md` and the agents' notes. If somebody does, look again soon.
+        """
+        root, now_s = self.vault.root, self.clock.monotonic()
+        present: dict[str, Fingerprint] = {}
+        for place in (root / PROMPT_PATH, *(root / Folder.AGENTS).glob("*.md")):
+            with suppress(OSError):
+                found = fingerprint(place.stat())
+                present[place.relative_to(root).as_posix()] = found
+        verdict = look(
+            self._prompts,
+            present,
+            now_s,
+            answers={p: self.vault.writers(p) for p in self._prompts.to_ask(present, now_s)},
+            wall_s=self.clock.wall().timestamp(),
+        )
+        self._prompts = verdict.looks
+        if verdict.settled != present.keys():
+            self.look_again(verdict.again_in_s or AGAIN_S)
+            return False
+        return True
 
     def is_missing(self, path: str) -> bool:
         """Return whether the last look did not find a file that was there, or should be."""

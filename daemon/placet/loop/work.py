@@ -134,6 +134,8 @@ class Dispatch:
             and self.decisions.is_judged(case)
             and not (case.acting in DRAFTING and self._may_be_unfinished(case))
         ]
+        if due and not book.intake.prompts_are_written():
+            due = []
         due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
         wanted = set(jobs)
         for case in book.waits.may_start(due, self._needs_no_model):

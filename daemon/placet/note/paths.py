@@ -17,6 +17,9 @@ from uuid import UUID, uuid5
 # The configuration's path in a vault.
 CONFIG_PATH = "System/placet.toml"
 
+# The note that every conversation begins with.
+PROMPT_PATH = "SYSTEM_PROMPT.md"
+
 
 class Folder(StrEnum):
     """The vault's folders, relative to its root."""

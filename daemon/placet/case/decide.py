@@ -522,7 +522,9 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     stamped = own == d.case.rejection.reason.strip()  # else you wrote it: keep it
     rejection = _NO_REJECTION if stamped else dict.fromkeys(_REJECTED)
     d.set(rejection=Rejection())
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, person, digest=plan.digest)
+    # a plan without an approval came back: from the rejected ones, or after it was missing
+    returned = {} if d.case.spent_approvals else {"returned": True}
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, person, digest=plan.digest, **returned)
     asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
     # which the next look decides
     asked = {"status": STATUSES[State.REVISING].plan} if asks else d.plan_status

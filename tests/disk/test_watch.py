@@ -63,10 +63,14 @@ class SmallLoop:
         scan = self.vault.scan(QUEUES)
         if not scan.present:
             return
+        now_s = self.now_s()
+        present = {path: found.fingerprint for path, found in scan.found.items()}
+        asked = self.looks.to_ask(present, now_s)
         verdict = look(
             self.looks,
-            {path: found.fingerprint for path, found in scan.found.items()},
-            self.now_s(),
+            present,
+            now_s,
+            answers={path: self.vault.writers(path) for path in asked},
             unlisted=[p.path for p in scan.problems],
         )
         self.looks, self.again_s = verdict.looks, verdict.again_in_s

@@ -147,6 +147,7 @@ class Running:
                 and not self.loop.book.dirty
                 and self.loop.threads.back.empty()
                 and tick.again_in_s >= 1
+                and not tick.settling
             )
             if tick.idle or (tick.waiting and at_rest):
                 return tick
@@ -162,6 +163,7 @@ def looping(
     time: Time | None = None,
     env: Mapping[str, str] | None = None,
     retry: RetryPolicy | None = None,
+    ask_kernel: bool = True,
 ) -> Iterator[Running]:
     """A loop on a vault, as `app.daemon` builds it."""
     said: list[str] = []
@@ -172,7 +174,7 @@ def looping(
     state = vault_state(vault.root, {"PLACET_STATE_HOME": str(vault.state)})
     state.ensure()
     with ExitStack() as stack:
-        folder = stack.enter_context(Vault(vault.root))
+        folder = stack.enter_context(Vault(vault.root, ask_kernel=ask_kernel))
         folder.ensure_folders()
         if folder.marker() is None:
             folder.create_marker("0" * 32)
@@ -206,6 +208,7 @@ def looping(
             said.append,
             stamps(vault.root, state),
             holding(config, state),
+            ask_kernel=ask_kernel,
         )
         loop = Loop(
             ports,

@@ -86,6 +86,7 @@ CLAIMED = {
     "drop": Action.PR_REJECTED,
     "undo": Action.PR_REVERTED,
 }
+TAKEN_AWAY = frozenset({Action.REQUEST_WITHDRAWN, Action.PLAN_WITHDRAWN, Action.PLAN_TAKEN_BACK})
 ONCE = frozenset({Action.EXECUTION_STARTED, Action.REPORT_WRITTEN, *ENDS})
 
 
@@ -242,6 +243,8 @@ class Play:
         # where requests lay that ended and were deleted
         self.free: list[str] = []
         self.asked: dict[tuple[str, int], str] = {}
+        # whose note a program is writing just now; nobody else does anything meanwhile
+        self.written = ""
         for path in (self.root / "System" / "Agents", self.state):
             path.mkdir(parents=True)
         (self.root / "System" / "Agents" / "reviewer.md").write_text("Be brief.\n")
@@ -254,7 +257,8 @@ class Play:
     def start(self) -> None:
         """Open what there is, as `app.daemon` does."""
         clock = Clock(self.wall, lambda: self.mono, self.pass_time, lambda: self.mono)
-        self.vault = WatchedVault(self.root)
+        # every second seed plays where the kernel does not say who writes
+        self.vault = WatchedVault(self.root, ask_kernel=self.seed % 2 == 0)
         self.vault.play = self
         crash, self.crash_in = self.crash_in, -1
         quiet, self.quiet = self.quiet, True
@@ -316,7 +320,7 @@ class Play:
         self.kill()
         self.restarts += 1
         self.crash_in = -1
-        if not self.quiet:
+        if not (self.quiet or self.written):
             self.downtime()
         self.start()
 
@@ -342,11 +346,12 @@ class Play:
         """Everything that the daemon writes goes through here: people may act just before, a kill
         may come before or after.
         """
-        if not self.quiet and self.dice.random() < 0.04:
+        if not (self.quiet or self.written) and self.dice.random() < 0.04:
             self.midway += 1
             self.note("(meanwhile)")
             self.gesture()
-        if not self.quiet and path.endswith(".md") and self.dice.random() < 0.04:
+        alone = self.quiet or self.written
+        if not alone and path.endswith(".md") and self.dice.random() < 0.04:
             self.midway += 1
             self.meddle(path)
         if self.crash_in == 0 and self.dice.random() < 0.5:
@@ -543,6 +548,10 @@ class Play:
         for row in rows:
             self.kinds.add(row.action.value)
             self.must_be_true(row)
+            self.must(
+                row.action not in TAKEN_AWAY or row.trace_id != self.written,
+                f"{row.action} of {row.entity_id}, whose note a program only writes anew",
+            )
             if row.action in (Action.REQUEST_DETECTED, Action.REQUEST_EDITED):
                 self.must_be_the_same_request(row, texts.get(row.metadata["digest"], b""))
             case = cases.get(row.trace_id) or self.loop.cases.get(row.trace_id)
@@ -1496,11 +1505,57 @@ class Play:
         finally:
             self.kill()
 
+    def write_slowly(self) -> None:
+        """Let a program write a note anew and pause meanwhile, as editors and sync tools do.
+
+        The daemon looks in between; nobody else does anything.
+        """
+        self.let_work()
+        notes = [p for p in self.files(*QUEUES) if conflict_of(Path(p).name) is None]
+        seen = {p: inspect_note(p, (self.root / p).read_bytes(), "alice") for p in notes}
+        known = [p for p, n in seen.items() if n.trace_id and not (n.problem or n.asks)]
+        alone = Counter(seen[p].trace_id for p in known)
+        if not (known := [p for p in known if alone[seen[p].trace_id] <= 2]):
+            return
+        path = self.dice.choice(known)
+        way = self.dice.choice(("two steps", "two steps", "delete and create", "placeholder"))
+        words, place, raw = self.mark(), self.root / path, seen[path].raw
+        new = raw + f"\nSlowly {words}.\n".encode()
+        at = len(raw) + self.dice.randrange(2, 9)
+        self.note(f"> write {path} slowly: {way} ({words})")
+        self.written = seen[path].trace_id
+        evicted = place.with_name(f"{place.name}.nextcloud")
+        if way == "placeholder":
+            evicted.touch()
+        if way != "two steps":
+            place.unlink()
+            self.look_for(8.0 if way == "placeholder" else self.dice.choice((0.5, 1.5, 3.0)))
+        with place.open("wb") as file:
+            file.write(new[:at])
+            file.flush()
+            self.look_for(self.dice.choice((0.5, 1.5, 3.0)))
+            file.write(new[at:])
+        evicted.unlink(missing_ok=True)
+        case = self.loop.cases.get(self.written)
+        if case is None or case.state not in (State.APPROVED, State.RUNNING):
+            self.put(path, new)
+        self.look_for(0.5)
+        self.written = ""
+
+    def look_for(self, seconds: float) -> None:
+        """Let the daemon look for a while."""
+        while seconds > 0:
+            self.tick()
+            self.pass_time(0.5)
+            seconds -= 0.5
+
     def step(self) -> None:
         if self.git_dice.random() < 0.15:
             self.act_in_git()
         luck = self.dice.random()
-        if luck < 0.42:
+        if luck < 0.04:
+            self.write_slowly()
+        elif luck < 0.42:
             self.gesture()
         elif luck < 0.82:
             self.tick()
@@ -1532,7 +1587,7 @@ class Play:
             self.tick()
             while self.waiting and number % 5 == 0:
                 self.work()
-            self.pass_time(1.0)
+            self.pass_time(2.0)
         row_chart = [
             inspect_note(p, (self.root / p).read_bytes(), "alice") for p in self.files(*QUEUES)
         ]
@@ -1546,7 +1601,7 @@ class Play:
             ):
                 self.must(
                     bool(case.stop),
-                    f"the plan of {case.request_id} was taken away 40 s ago, and it is {case.state}",
+                    f"the plan of {case.request_id} was taken away 80 s ago, and it is {case.state}",
                 )
         self.quiet = quiet
 

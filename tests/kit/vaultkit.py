@@ -150,8 +150,11 @@ def nobody_writes() -> Iterator[None]:
     """
     with (
         patch("placet.disk.watch.Observer"),  # to stop one takes half a second
-        patch("placet.case.settle.SETTLE_S", STEP_S),
-        patch("placet.loop.config_watch.SETTLE_S", STEP_S),
+        patch("placet.case.settle.WRITTEN_S", STEP_S),
+        patch("placet.case.settle.UNKNOWN_S", STEP_S),
+        patch("placet.case.settle.MISSING_S", STEP_S),
+        patch("placet.loop.intake.MISSING_S", STEP_S),
+        patch("placet.loop.config_watch.PAIR_S", STEP_S),
         patch("placet.loop.ports.probe", _probed),
     ):
         yield
@@ -303,9 +306,13 @@ class TestVault:
         self.script(given, *([("execute", replies)] if replies else []))
 
     def drop(self, text: str, name: str = "Say hello.md") -> Path:
+        """Put a complete request there, as a sync tool does: a daemon need not wait for more."""
         path = self.root / "Inbox" / "Requests" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        beside = path.with_name(f".{name}.new")
+        beside.write_text(text)
+        os.utime(beside, (before := time.time() - 1, before))
+        beside.replace(path)
         return path
 
     def plan(self, ident: str = "say-hello") -> Path:

@@ -213,7 +213,7 @@ def test_moved_in_request_is_planned_immediately(tmp_path: Path) -> None:
         elsewhere.write_text("Say more\n")
         real_time.sleep(0.05)  # a file system's clock ticks every few milliseconds
         elsewhere.rename(vault.root / "Inbox/Requests/Say more.md")
-        vault.drop("Say the rest\n", "Typed.md")
+        typed(vault, "Say the rest\n", "Typed.md")
         until(lambda: vault.plan().exists() and vault.plan("say-more").exists(), "plans")
         vault.await_action("request.detected", 3)
         assert not vault.plan("typed").exists()
@@ -328,17 +328,17 @@ def test_folder_request_is_planned_after_restart(
 
 
 def test_changing_file_delays_withdrawal_by_one_minute(tmp_path: Path) -> None:
-    """While it is empty it could be the note that is missing."""
+    """While its properties are cut off it could be the note that is missing."""
     vault, time = bare_vault(tmp_path), Time()
     with looping(vault, time=time, model=lambda: Fake(greeter)) as run:
         vault.drop("Say hello.\n")
         run.settle()
         vault.plan().unlink()
         restless = vault.root / "Inbox/Requests/p.md"
-        restless.touch()
+        restless.write_text("---\nstatus: rev")
         counted_at_s = []
         for number in range(400):
-            os.utime(restless, (number, number))
+            os.utime(restless, (4e9 + number, 4e9 + number))
             time.pass_time(0.2)
             run.loop.tick()
             if vault.rows("plan.withdrawn"):

@@ -80,6 +80,29 @@ class BeginsUnread(Loop):
             return Loop.tick(self)
 
 
+class TakesAPauseForTheEnd(Loop):
+    """Naive: a file that two looks find unchanged is written, whoever has it open."""
+
+    def tick(self):
+        self.book.vault._asks_kernel = False
+        with (
+            patch("placet.case.settle.WRITTEN_S", 0.25),
+            patch("placet.case.settle.UNKNOWN_S", 0.25),
+        ):
+            return Loop.tick(self)
+
+
+class TakesAMissingNoteForRemoved(Loop):
+    """Naive: what is missing for a moment was taken away by a person."""
+
+    def tick(self):
+        with (
+            patch("placet.case.settle.MISSING_S", 0.25),
+            patch("placet.loop.intake.MISSING_S", 0.25),
+        ):
+            return Loop.tick(self)
+
+
 class TakesThePlaceForTheNote(Loop):
     """Naive: what lies where a case's request lay is its request, also where another note has its
     trace_id.
@@ -334,6 +357,8 @@ NAIVE = [
     ForgetsTheOutbox,
     RunsTheFile,
     BeginsUnread,
+    TakesAPauseForTheEnd,
+    TakesAMissingNoteForRemoved,
     TakesThePlaceForTheNote,
     NamesTheReportThatItWanted,
     WaitsForEveryFile,

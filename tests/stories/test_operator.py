@@ -27,13 +27,13 @@ import vaultkit
 from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
-from placet.case.settle import SETTLE_S
 from placet.cli.doctor import doctor, look_at_git
 from placet.cli.main import main
 from placet.disk.errors import VaultTrouble
 from placet.errors import UserError, cannot_write
 from placet.host.state import vault_state
 from placet.loop.app import daemon
+from placet.loop.config_watch import PAIR_S
 from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe, probe
 from vaultkit import DONE, PLAN, TestVault, make_vault, running, until
@@ -111,7 +111,7 @@ def test_partly_saved_configuration_is_ignored(vault: TestVault) -> None:
         run.settle()
         assert not run.loop.ports.config.daemon.paused
     # On a machine so busy that a save took longer than a file's rest, the file was really empty.
-    assert run.said == ["Resumed."] or max(took_s) > SETTLE_S / 2
+    assert run.said == ["Resumed."] or max(took_s) > PAIR_S / 2
 
 
 def test_emptied_configuration_keeps_previous_settings(

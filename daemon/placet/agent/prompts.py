@@ -19,7 +19,7 @@ from placet.disk.confine import Root
 from placet.errors import ToolError, counted
 from placet.note.frontmatter import parse_note
 from placet.note.markdown import merge_line
-from placet.note.paths import Folder
+from placet.note.paths import PROMPT_PATH, Folder
 from placet.plan.plan import Plan
 from placet.tools.registry import PLANNABLE
 
@@ -38,7 +38,7 @@ def notes_of_agent(vault: Root, agent: str, remarks: list[str]) -> tuple[tuple[s
     These are `SYSTEM_PROMPT.md` and the agent's own note, empty without such a note. `remarks` and
     errors are as in `instructions`.
     """
-    paths = ("SYSTEM_PROMPT.md", agent_note(vault.path, agent))
+    paths = (PROMPT_PATH, agent_note(vault.path, agent))
     return tuple((path, instructions(vault, path, remarks) or "") for path in paths)
 
 

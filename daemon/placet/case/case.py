@@ -240,6 +240,8 @@ class Case:
     generation: int = 1
     request_path: str = ""
     request_digest: str = ""
+    # device and inode of the request's file, until placet stamps its trace_id
+    unstamped: tuple[int, int] | None = None
     request: Request = field(default_factory=Request)
     plan: KnownPlan = field(default_factory=KnownPlan)
     approval: Approval = field(default_factory=Approval)
@@ -348,6 +350,7 @@ class NoteSeen:
     problem: str = ""
     box: tuple[str, ...] | None = None
     meaning: str = ""
+    file: tuple[int, int] = (0, 0)  # device and inode
 
     def says(self, digest: str, meaning: str) -> bool:
         """Return whether no person changed it since it had this digest and this meaning."""

@@ -104,7 +104,7 @@ def open_case(
 ) -> Decision:
     """Open a case for a new request. No other function begins a case.
 
-    `ready` says that the request is no longer being written.
+    Nothing is written into the note: its writer may not be done. `ready` says that it is.
     """
     case = Case(
         trace_id,
@@ -113,6 +113,7 @@ def open_case(
         request_path=note.path,
         request_digest=note.digest,
         request_meaning=note.meaning,
+        unstamped=note.file,
         request=request,
         since=now,
     )
@@ -127,6 +128,12 @@ def open_case(
         owner=note.owner,
         ready=ready,
     )
+    return d.done()
+
+
+def stamp_new(case: Case, note: NoteSeen, now: str) -> Decision:
+    """Stamp a new request, which is no longer being written: from here on its trace_id tells it."""
+    d = DecisionBuilder(case, case.state, now)
     d.stamp_request(note)
     return d.done()
 
@@ -221,8 +228,10 @@ def _request_changed(d: DecisionBuilder, g: RequestChanged) -> None:
     d.take_keys(g.asked)
     d.set_basis(g.plan)
     if g.kind is EventKind.REQUEST_EDITED:
+        # a look stamps it once it is no longer being written
         d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, digest=note.digest, size=len(note.raw))
-    d.stamp_request(note)
+    else:
+        d.stamp_request(note)
 
 
 def _pending(d: DecisionBuilder, g: RequestPending) -> None:
@@ -253,6 +262,8 @@ def _request_gone(d: DecisionBuilder, g: RequestGone) -> None:
     if case.plan.path:
         if g.plan is not None:
             d.write_box(g.plan)
+            if open_comments(body_of(g.plan.raw)):  # the next plan takes them into account
+                d.set_plan(left=d.text(plan_text(g.plan.raw)))
         d.stamp_unread_plan()
         d.commands.append(Move(case.plan.path, archived_path(case)))
     d.set(request_path="")
@@ -513,7 +524,9 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     stamped = own == d.case.rejection.reason.strip()  # else you wrote it: keep it
     rejection = _NO_REJECTION if stamped else dict.fromkeys(_REJECTED)
     d.set(rejection=Rejection())
-    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, person, digest=plan.digest)
+    # a plan without an approval came back: from the rejected ones, or after it was missing
+    returned = {} if d.case.spent_approvals else {"returned": True}
+    d.by_human(Action.PLAN_TAKEN_BACK, Entity.PLAN, person, digest=plan.digest, **returned)
     asks = plan.status == "needs_revision" or decision_of(plan) == REVISE
     # which the next look decides
     asked = {"status": STATUSES[State.REVISING].plan} if asks else d.plan_status

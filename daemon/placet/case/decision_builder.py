@@ -114,7 +114,12 @@ class DecisionBuilder:
 
     def keep_request(self, note: NoteSeen) -> None:
         """Store a request's text as the one that is planned."""
-        self.set(request_path=note.path, request_digest=note.digest, request_meaning=note.meaning)
+        self.set(
+            request_path=note.path,
+            request_digest=note.digest,
+            request_meaning=note.meaning,
+            unstamped=note.file if self.case.unstamped is not None else None,
+        )
         self.text(without_keys(note.raw, REQUEST_STAMPS))
 
     def take_keys(self, request: Request | None) -> None:
@@ -148,6 +153,7 @@ class DecisionBuilder:
             status = STATUSES[self.case.state].request
             marks = {"status": status, "trace_id": self.case.trace_id}
             seen = self._was.request if request is None else value_of(request, "status")
+            self.set(unstamped=None)
             self.commands.append(Stamp(path, marks, digest, {"status": seen}))
 
     def stamp_plan(self, plan: NoteSeen, changes: Mapping[str, str | None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
@@ -92,7 +92,7 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> NotesByO
     """
     found = NotesByOwner()
     every = list(notes)
-    at_path = _places(cases)
+    at_path = _places(cases) | _unstamped(cases, every)
     marked = {(note.trace_id, note.is_plan) for note in every if not note.asks}
     requests: dict[str, list[NoteSeen]] = {}
     strangers: list[NoteSeen] = []
@@ -178,12 +178,13 @@ def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
     return replace(plan, raw=raw, digest=plan_digest(raw), meaning=plan_meaning(raw))
 
 
-def is_by_place(notes: CaseNotes) -> bool:
-    """Return whether the request's note was matched by its place only.
+def is_by_place(notes: CaseNotes, case: Case) -> bool:
+    """Return whether the request's note was matched by its place or its text only.
 
     A renamed one, with the trace_id, may be unread.
     """
-    return notes.request is not None and not notes.request.trace_id
+    request = notes.request
+    return request is not None and not request.trace_id and request.file != case.unstamped
 
 
 def _is_another(note: NoteSeen, last: Case) -> bool:
@@ -200,10 +201,41 @@ def _sort_asked(case: Case, note: NoteSeen, found: NotesByOwner) -> None:
         found.tell(note, _ANSWERED)
 
 
+def _unstamped(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> dict[str, Case]:
+    """Return by path the cases whose requests placet has not stamped yet.
+
+    Such a request is known by its file, then by its place, then by its text: it may have been
+    renamed, saved as another file, or copied. What lies in the old place of a renamed one is
+    another note, and belongs to no case.
+    """
+    waiting = [case for case in cases.values() if case.unstamped is not None]
+    if not waiting:
+        return {}
+    new = [n for n in notes if n.folder is Folder.REQUESTS and not n.trace_id]
+    found: dict[str, Case] = {}
+    signs: list[tuple[Callable[[NoteSeen], object], Callable[[Case], object]]] = [
+        (lambda note: note.file, lambda case: case.unstamped),
+        (lambda note: note.path, lambda case: case.request_path),
+        (lambda note: note.digest, lambda case: case.request_digest),
+    ]
+    for of_note, of_case in signs:
+        by_sign = {of_note(note): note for note in reversed(new) if note.path not in found}
+        left = []
+        for case in waiting:
+            note = by_sign.pop(of_case(case), None)
+            if note is None:
+                left.append(case)
+            else:
+                found[note.path] = case
+        waiting = left
+    return found
+
+
 def _places(cases: Mapping[str, Case]) -> dict[str, Case]:
     places: dict[str, Case] = {}
     for case in cases.values():
-        if case.state is not State.COMPLETED and case.request_path:
+        at_request = case.state is not State.COMPLETED and case.unstamped is None
+        if at_request and case.request_path:
             places[case.request_path] = case
         if case.plan.path:
             places.setdefault(case.plan.path, case)

@@ -245,6 +245,8 @@ def _completed(data: Mapping[str, Any]) -> str:
 def _taken_back(data: Mapping[str, Any]) -> str:
     if data.get("running"):
         return f"its approval was withdrawn {by(data)}; the mission stops at the next safe point"
+    if data.get("returned"):
+        return "its plan is back in Inbox/Plans and waits for you again"
     return f"its approval was withdrawn {by(data)}; the plan waits for you again"
 
 

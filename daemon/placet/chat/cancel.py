@@ -9,14 +9,15 @@ class Cancel:
     """A cancel flag that one thread sets and others poll; it is never cleared.
 
     With a reason, you stopped the mission. Without one, the work stays as recorded and resumes
-    later.
+    later. It is also set while one of `others` is.
     """
 
-    __slots__ = ("_is_set", "reason")
+    __slots__ = ("_is_set", "_others", "reason")
 
-    def __init__(self) -> None:
+    def __init__(self, *others: Cancel) -> None:
         self.reason = ""
         self._is_set = False
+        self._others = others
 
     def set(self, reason: str = "") -> None:
         """Cancel. Without a reason, an earlier reason stays."""
@@ -25,17 +26,17 @@ class Cancel:
 
     def is_set(self) -> bool:
         """Return whether it was cancelled."""
-        return self._is_set
+        return self._is_set or any(other.is_set() for other in self._others)
 
     def must_leave(self) -> bool:
         """Return whether the work must stop at once: it was cancelled without a reason."""
-        return self._is_set and not self.reason
+        return self.is_set() and not self.reason
 
     def check(self) -> None:
         """Raise Stop(stopped_by_person) if cancelled with a reason, Interrupted if without one."""
         if self.reason:
             raise self.stop()
-        if self._is_set:
+        if self.is_set():
             raise Interrupted("the work was interrupted")
 
     def stop(self) -> Stop:

@@ -74,6 +74,12 @@ class NotSettled(Stale):
     sentence = "is still being written"
 
 
+class OpenForWriting(NotSettled):
+    """A program has the file open for writing."""
+
+    sentence = "is open in a program that may still write it. placet waits until it is closed."
+
+
 class NotAFile(_AboutPath, Unreadable):
     """A link, a folder or a special file has the name of a note."""
 

@@ -19,12 +19,20 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from placet.case.settle import Fingerprint
+from placet.case.settle import Fingerprint, Writers
 from placet.codec import sha256
 from placet.disk.confine import FILE, Held, Temporary, enter, read_at_most, sync, temporary
-from placet.disk.errors import AlreadyThere, Changed, NotAFile, NotSettled, TooLarge
+from placet.disk.errors import (
+    AlreadyThere,
+    Changed,
+    NotAFile,
+    NotSettled,
+    OpenForWriting,
+    TooLarge,
+)
 from placet.disk.files import lock
 from placet.disk.scan import NOTE_LIMIT, fingerprint
+from placet.disk.writers import lease
 from placet.note.paths import TEMP_PREFIX, with_suffix
 
 _NOREPLACE, _EXCHANGE = 1, 2  # linux/fs.h: RENAME_NOREPLACE, RENAME_EXCHANGE
@@ -111,35 +119,55 @@ def put_new(folder: int, temp: Temporary, name: str, path: str, data: bytes) -> 
     return True
 
 
-def replace(folder: int, name: str, path: str, expected: str, data: bytes) -> Fingerprint:
+def replace(
+    folder: int, name: str, path: str, expected: str, data: bytes, *, ask_kernel: bool = True
+) -> Fingerprint:
     """Replace a file's bytes, whose SHA-256 is `expected`, with `data`; see `Vault.replace`.
 
-    Raises Changed, NotAFile, TooLarge and NotSettled about `path`, OSError.
+    Raises Changed, NotAFile, TooLarge, NotSettled and OpenForWriting about `path`, OSError.
     """
     old, info = read(folder, name, path)
     if old == data:
         return fingerprint(info)
     if sha256(old) != expected:
         raise Changed(path)
+    if writers(folder, name, ask_kernel=ask_kernel) is Writers.SOME:
+        raise OpenForWriting(path)  # nothing needs to be written to find that out
     with new_file(folder, data, like=info) as temp:
         _keep_attributes(folder, name, temp.handle)
-        if not holds(folder, name, expected):
-            raise Changed(path)
         _name_for_exchange(folder, temp, expected, data)
-        if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
-            if not holds(folder, temp.name, expected):
-                _put_back(folder, temp, name)
-                ours = identity(os.fstat(temp.handle))
-                _keep_written(folder, temp, name, {identity(info): expected, ours: sha256(data)})
+        with Held(enter(folder, name, FILE)) as handle, lease(handle, ask=ask_kernel) as held:
+            if held.writers is Writers.SOME:
+                raise OpenForWriting(path)
+            if not holds(folder, name, expected):
                 raise Changed(path)
-        else:
-            now = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if fingerprint(now) != fingerprint(info):
-                raise Changed(path)
-            os.rename(temp.name, name, src_dir_fd=folder, dst_dir_fd=folder)
-            temp.is_kept = True
+            if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
+                # a program that waits for the lease has the old file: it gets its name back
+                if held.is_broken or not holds(folder, temp.name, expected):
+                    _put_back(folder, temp, name)
+                    ours = identity(os.fstat(temp.handle))
+                    texts = {identity(info): expected, ours: sha256(data)}
+                    _keep_written(folder, temp, name, texts)
+                    raise Changed(path)
+            else:
+                now = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if fingerprint(now) != fingerprint(info):
+                    raise Changed(path)
+                os.rename(temp.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+                temp.is_kept = True
         sync(folder)
         return fingerprint(os.fstat(temp.handle))
+
+
+def writers(folder: int, name: str, *, ask_kernel: bool = True) -> Writers:
+    """Return whether a program has a file open for writing, as far as the kernel knows.
+
+    Raises OSError.
+    """
+    if not ask_kernel:
+        return Writers.UNKNOWN
+    with Held(enter(folder, name, FILE)) as handle, lease(handle) as held:
+        return held.writers
 
 
 def rename_new(source: int, old: str, target: int, new: str) -> None:

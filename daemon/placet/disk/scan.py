@@ -14,6 +14,7 @@ from placet.note.paths import (
     is_note,
     is_side_note,
     is_temporary,
+    placeholder_of,
 )
 
 # Size of the largest note that placet reads. A sparse file can claim a terabyte.
@@ -48,13 +49,14 @@ class Scan:
 
     If `present` is false, the vault is not there (unmounted, replaced, or its marker is gone). Then
     do nothing at all. `found` holds notes, and other things with a note's name. `side_notes` holds
-    the daemon's own explanations.
+    the daemon's own explanations. `placeholders` are the notes that a sync tool has elsewhere.
     """
 
     present: bool
     found: Mapping[str, Found] = field(default_factory=dict)
     side_notes: Mapping[str, Found] = field(default_factory=dict)
     problems: tuple[FolderProblem, ...] = ()
+    placeholders: frozenset[str] = frozenset()
 
 
 def fingerprint(info: os.stat_result) -> Fingerprint:
@@ -71,6 +73,7 @@ class Listing:
         self.found: dict[str, Found] = {}
         self.side_notes: dict[str, Found] = {}
         self.problems: list[FolderProblem] = []
+        self.placeholders: set[str] = set()
 
     def failed(self, path: str, error: OSError) -> None:
         """Add a folder that cannot be listed."""
@@ -84,6 +87,8 @@ class Listing:
         inner: list[str] = []
         with os.scandir(handle) as entries:
             for entry in entries:
+                if (note := placeholder_of(entry.name)) is not None:
+                    self.placeholders.add(f"{prefix}/{note}")
                 if is_temporary(entry.name):
                     continue
                 path = f"{prefix}/{entry.name}"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-from placet.case.settle import Fingerprint
+from placet.case.settle import Content, Fingerprint, Writers
 from placet.codec import sha256
 from placet.disk.confine import LISTING, Held, descend, sync
 from placet.disk.errors import (
@@ -25,6 +25,7 @@ from placet.disk.errors import (
     Changed,
     Gone,
     NotSettled,
+    OpenForWriting,
     Unreadable,
     VaultTrouble,
     explained,
@@ -39,6 +40,7 @@ from placet.disk.replace import (
     read,
     rename_new,
     replace,
+    writers,
 )
 from placet.disk.scan import MAX_DEPTH, Found, Listing, Scan, fingerprint
 from placet.errors import PlacetError, UserError
@@ -80,9 +82,14 @@ class Vault:
 
     _side_notes: Mapping[str, Found] = {}
 
-    def __init__(self, root: Path) -> None:
-        """Open the vault. Raises UserError if the folder cannot be opened."""
+    def __init__(self, root: Path, *, ask_kernel: bool = True) -> None:
+        """Open the vault. Raises UserError if the folder cannot be opened.
+
+        Without `ask_kernel` nobody is asked whether a program has a note open, as on macOS.
+        """
         self.root = root.absolute()
+        self._asks_kernel = ask_kernel
+        self._own: set[Content] = set()
         self._lock = threading.Lock()
         try:
             self._handle = os.open(self.root, _ROOT)
@@ -174,6 +181,7 @@ class Vault:
             found=listing.found,
             side_notes=listing.side_notes,
             problems=tuple(listing.problems),
+            placeholders=frozenset(listing.placeholders),
         )
 
     def read(self, path: str) -> tuple[bytes, Fingerprint]:
@@ -185,6 +193,23 @@ class Vault:
         with explained(path), self._parent(path) as (folder, name):
             data, info = read(folder, name, path)
             return data, fingerprint(info)
+
+    def writers(self, path: str) -> Writers:
+        """Return whether a program has the file open for writing, as far as the kernel knows."""
+        with contextlib.suppress(OSError), self._parent(path) as (folder, name):
+            return writers(folder, name, ask_kernel=self._asks_kernel)
+        return Writers.UNKNOWN
+
+    def take_own(self) -> set[Content]:
+        """Return the notes that were written here since the last call, by what a rename keeps."""
+        with self._lock:
+            own, self._own = self._own, set()
+        return own
+
+    def _wrote(self, written: Fingerprint) -> Fingerprint:
+        with self._lock:
+            self._own.add(written.content)
+        return written
 
     def owner(self, path: str) -> str:
         """Return the file's owner: a user name, or `uid:1000`. Raises Gone."""
@@ -207,21 +232,27 @@ class Vault:
             if in_whole:
                 written_ns = os.fstat(temp.handle).st_mtime_ns - BEFORE_ITS_NAME_NS
                 os.utime(temp.handle, ns=(written_ns, written_ns))
-            return put_new(folder, temp, name, path, data)
+            is_new = put_new(folder, temp, name, path, data)
+            self._wrote(fingerprint(os.fstat(temp.handle)))
+            return is_new
 
     def edit(self, path: str, change: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
         """Replace the file's bytes with `change` of them; retry if somebody else saved meanwhile.
 
-        Returns the bytes before and after. Raises Changed after EDIT_TRIES attempts, the errors of
-        `change`, and otherwise as `read` and `replace`.
+        Returns the bytes before and after. Raises Changed after EDIT_TRIES attempts, OpenForWriting
+        at once, the errors of `change`, and otherwise as `read` and `replace`.
         """
         for _ in range(EDIT_TRIES):
-            with contextlib.suppress(Changed, NotSettled):
+            try:
                 old, _ = self.read(path)
                 new = change(old)
                 if new != old:
                     self.replace(path, sha256(old), new)
-                return old, new
+            except OpenForWriting:
+                raise
+            except (Changed, NotSettled):
+                continue
+            return old, new
         raise Changed(path)
 
     def replace(self, path: str, expected: str, data: bytes) -> Fingerprint:
@@ -231,12 +262,14 @@ class Vault:
         after a crash. Raises Changed if other bytes are there. If the kernel can exchange two names
         (Linux), that includes bytes saved in the very instant of the replacement. If somebody wrote
         into both the old and the new file in that instant, both are kept, one as a conflict copy.
-        Not covered: writes some microseconds later by a program that had the file open. Raises
-        Gone, NotAFile, TooLarge, NotSettled. Mode is kept, and owner and group as far as this user
-        may set them.
+        Raises OpenForWriting while a program has the file open for writing, where the kernel knows.
+        Elsewhere, writes some microseconds later by such a program are not covered. Raises Gone,
+        NotAFile, TooLarge, NotSettled. Mode is kept, and owner and group as far as this user may
+        set them.
         """
         with explained(path), self._parent(path) as (folder, name):
-            return replace(folder, name, path, expected, data)
+            asks = self._asks_kernel
+            return self._wrote(replace(folder, name, path, expected, data, ask_kernel=asks))
 
     def move(self, src: str, dst: str, expected: str) -> None:
         """Move the file whose bytes have the digest `expected` to `dst`; create missing folders.

@@ -70,12 +70,14 @@ def daemon(
     take_over: bool = False,
     follow: Follow = lambda _rows: None,
     ending: Ending | None = None,
+    ask_kernel: bool = True,
 ) -> Iterator[Daemon]:
     """Start a daemon: read the configuration, take the locks, open the journal and the watches.
 
     Raises UserError if it cannot start. `take_over` claims a vault that another machine's daemon
     works on. `follow` is called with each group of rows once it is in the journal, on the journal's
-    thread: it must be quick and not raise. Set `ending` to stop the start or the daemon.
+    thread: it must be quick and not raise. Set `ending` to stop the start or the daemon. Without
+    `ask_kernel` nobody is asked whether a program has a note open, as on macOS.
     """
     until = ending or Ending()
     make_undumpable()
@@ -83,10 +85,11 @@ def daemon(
     _must_be_a_vault(vault)
     clock = Clock()
     with ExitStack() as stack:
-        folder = stack.enter_context(Vault(vault))
+        folder = stack.enter_context(Vault(vault, ask_kernel=ask_kernel))
         notify = systemd_notifier(env, say)
         state, marker = lock_vault(folder, env, this_process(), clock, say, stack)
         settings = ConfigWatch.load(vault, env, state, clock, say)
+        settings.ask_kernel = ask_kernel
         config = settings.held.config
         claim(vault, config, socket.gethostname(), say, take_over=take_over)
         remember(state)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from socket import gethostname
 
 from placet.activity import Action
 from placet.agent.workplace import Ports
-from placet.case.settle import SETTLE_S
+from placet.case.settle import MISSING_S, FileHistory, Writers, look
 from placet.disk.files import Stamp, stamp_of
+from placet.disk.scan import fingerprint
+from placet.disk.writers import writers_of
 from placet.errors import UserError
 from placet.host.clock import Clock
 from placet.host.config import FOR_NEXT_START, Config, InForce, accept, differing, holding, load
@@ -21,6 +23,9 @@ from placet.loop.claim import refuse_claimed
 from placet.loop.ports import model_opener, prices
 from placet.loop.rows import of_daemon
 from placet.note.paths import CONFIG_PATH, show
+
+PAIR_S = 0.25
+"""Seconds without a change of both files: a command writes the settings, then accepts them."""
 
 Stamps = tuple[Stamp, Stamp]
 
@@ -35,7 +40,8 @@ class ConfigWatch:
     """The configuration that holds.
 
     `read` are the stamps of the files that were read last, `changed` newer ones and when they were
-    first seen, as `Clock.monotonic` says.
+    first seen, as `Clock.monotonic` says. Without `ask_kernel` nobody is asked whether a program
+    has the settings open.
     """
 
     vault: Path
@@ -46,6 +52,8 @@ class ConfigWatch:
     read: Stamps
     held: InForce
     changed: tuple[Stamps, float] | None = None
+    ask_kernel: bool = True
+    _looks: FileHistory = field(default_factory=FileHistory)
 
     @classmethod
     def load(
@@ -63,16 +71,15 @@ class ConfigWatch:
     def reload(self, ports: Ports) -> tuple[Ports, float | None]:
         """Return the ports with today's configuration, and in how many seconds it may change.
 
-        A change counts once two looks SETTLE_S apart found the same files, as a note does: so what
-        is dropped after a change is judged by it. Of a configuration that is empty or wrong this
-        says so once, and keeps the previous one. Raises ClaimedElsewhere.
+        A change counts once the file is written, as a note does. Of a configuration that is empty
+        or wrong this says so once, and keeps the previous one. Raises ClaimedElsewhere.
         """
         now, now_s = stamps(self.vault, self.state), self.clock.monotonic()
         if now == self.read:
             return ports, None
         if self.changed is None or self.changed[0] != now:
             self.changed = now, now_s
-        if (left_s := self.changed[1] + SETTLE_S - now_s) > 0:
+        if (left_s := max(self.changed[1] + PAIR_S - now_s, self._unsettled_s(now, now_s))) > 0:
             return ports, left_s
         before, self.read = self.held, now
         if now[0] is not None and now[0].size == 0:
@@ -88,7 +95,7 @@ class ConfigWatch:
             self.say(f"{error}\n  placet keeps the previous settings.")
             return ports, None
         if stamps(self.vault, self.state) != now:
-            return ports, SETTLE_S  # written while it was read
+            return ports, PAIR_S  # written while it was read
         self.held = held
         if new := [".".join(key) for key in differing(before.accepted, held.accepted)]:
             ports.journal.commit([of_daemon(self.clock, Action.CONFIG_ACCEPTED, keys=new)])
@@ -109,6 +116,27 @@ class ConfigWatch:
         if config.model != old.model:
             opener = model_opener(config, self.vault, self.env)
         return replace(ports, config=config, open_model=opener, prices=prices(config)), None
+
+    def _unsettled_s(self, now: Stamps, now_s: float) -> float:
+        """Return in how many seconds a look can tell more about the settings, 0 if all is written.
+
+        A file that replaced the last one is complete, as a note that was moved in.
+        """
+        assert self.changed is not None, "it has changed"
+        if now[0] == self.read[0]:
+            return 0.0
+        path = self.vault / CONFIG_PATH
+        try:
+            found = {CONFIG_PATH: fingerprint(path.stat())}
+        except OSError:
+            return max(0.0, self.changed[1] + MISSING_S - now_s)
+        last = self._looks.seen.get(CONFIG_PATH)
+        if last is not None and last.fingerprint.ino != found[CONFIG_PATH].ino:
+            self._looks = FileHistory()
+        who = writers_of(path) if self.ask_kernel else Writers.UNKNOWN
+        verdict = look(self._looks, found, now_s, answers={CONFIG_PATH: who})
+        self._looks = verdict.looks
+        return self._looks.seen[CONFIG_PATH].left_s(now_s)
 
     def tell(self, journal: JournalAccess) -> None:
         """Say and journal which changed settings are not accepted.

@@ -214,9 +214,13 @@ def acknowledge_places(book: Cases, case: Case, notes: CaseNotes) -> None:
     asking = case.asking
     if asking is not None and len(notes.asked) == 1 and is_utf8(notes.asked[0].path):
         asking = replace(asking, path=notes.asked[0].path)
-    if (request_path, plan_path, asking) != (case.request_path, case.plan.path, case.asking):
+    file = case.unstamped
+    if file is not None and notes.request is not None:
+        file = notes.request.file
+    now = (request_path, plan_path, asking, file)
+    if now != (case.request_path, case.plan.path, case.asking, case.unstamped):
         plan = replace(case.plan, path=plan_path)
-        moved = replace(case, request_path=request_path, plan=plan, asking=asking)
+        moved = replace(case, request_path=request_path, plan=plan, asking=asking, unstamped=file)
         book.record(Decision(moved, ()))
 
 

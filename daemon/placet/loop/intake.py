@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import PurePosixPath
 
 from placet.case.case import Case, NoteSeen
 from placet.case.notes import DRAFT, inspect_note, trace_of
-from placet.case.settle import SETTLE_S, EditTimes, FileHistory, Fingerprint, look
+from placet.case.settle import (
+    MISSING_S,
+    EditTimes,
+    FileHistory,
+    Fingerprint,
+    SettleVerdict,
+    Writers,
+    look,
+)
 from placet.case.sorting import CaseNotes
 from placet.disk.confine import EntryKind
 from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
-from placet.disk.scan import FolderProblem, Found, Scan
+from placet.disk.scan import FolderProblem, Found, Scan, fingerprint
 from placet.disk.vault import Vault
 from placet.host.clock import Clock
-from placet.note.paths import QUEUES, Folder, conflict_of
+from placet.note.frontmatter import read_note
+from placet.note.paths import PROMPT_PATH, QUEUES, Folder, conflict_of
 from placet.plan.differences import diff_callout
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 
@@ -25,9 +35,16 @@ from placet.plan.limits import MAX_NOTE_CHARACTERS
 YOUNG_S = 5.0
 # after so many looks an unread file counts as restless; looks may be seconds apart
 RESTLESS_LOOKS = 5
-# how long a restless file counts as any note: a second plan of a case, or one that is missing
+# how long a restless or empty file counts as any note: a second plan, or one that is missing
 RESTLESS_S = 60.0
 READ_AGAIN_S = 5.0  # retry interval of a note that could not be read
+_FENCE_BYTES = 3  # a cut fence looks like text
+AGAIN_S = 0.25  # interval of looks while a changing file may be a note that is missing
+OPEN_S = 10.0  # how long a program may keep a note open before that is said
+_OPEN = (
+    "A program has this file open and may still write it, so placet waits. Close it there, or end "
+    "the program."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +67,17 @@ class View:
 class Intake:
     """The content of the folders, from look to look.
 
-    `notes` are those that were read, `odd` says why other entries are no notes. `is_certain`: no
-    unread file can be a missing note. `all_plans_read`: no file in a plan folder can be a second
-    plan. `say` writes to the daemon's log.
+    `notes` are those that were read, `odd` says why other entries are no notes. `has_started`: what
+    was there at the start was read, but for what keeps changing. `is_certain`: no unread file can
+    be a missing note. `all_plans_read`: no file in a plan folder can be a second plan. `say` writes
+    to the daemon's log.
 
     A request or an answer may be unfinished: it says so, or its text changed less than `quiet_s`
-    ago. `no_wait` skips the waiting. `drafts` says by trace_id whether the request was a draft when
-    that was last certain. `unfinished` are new requests whose problems are not reported yet.
-    `unplanned` says by path, for this look, why nothing is planned from notes of known cases.
+    ago. `no_wait` skips the waiting. `arrivals` are new requests that were read before they
+    settled, by path: their text has no effect yet. `drafts` says by trace_id whether the request
+    was a draft when that was last certain. `unfinished` are requests that may be unfinished, so
+    that they are not stamped, and their problems not reported yet. `unplanned` says by path, for
+    this look, why nothing is planned from notes of known cases.
     """
 
     vault: Vault
@@ -65,6 +85,7 @@ class Intake:
     say: Callable[[str], None]
     notes: dict[str, NoteSeen] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
+    has_started: bool = False
     is_certain: bool = False
     all_plans_read: bool = False
     quiet_s: float = 0.0
@@ -73,11 +94,17 @@ class Intake:
     unfinished: frozenset[str] = frozenset()
     unplanned: dict[str, str] = field(default_factory=dict)
     edit_times: EditTimes = field(default_factory=EditTimes)
+    arrivals: dict[str, NoteSeen] = field(default_factory=dict)
+    # since when a file is open in a program
+    _open: dict[str, float] = field(default_factory=dict)
+    # notes of which a sync tool has only a placeholder, and since when
+    _placeholders: dict[str, float] = field(default_factory=dict)
     # since when a file is unread, and in how many looks
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
     # fingerprint of the file that was read last
     _read_as: dict[str, Fingerprint] = field(default_factory=dict)
     _looks: FileHistory = field(default_factory=FileHistory)
+    _prompts: FileHistory = field(default_factory=FileHistory)
     # places that a certain look found empty
     _empty: frozenset[str] = frozenset()
     # restless files, and when `absent` can say more
@@ -92,16 +119,13 @@ class Intake:
     def look(self, scan: Scan, expected: Collection[str]) -> View:
         """Update from a scan, and read what is new; `expected` are notes that should be there."""
         found = scan.found
-        verdict = look(
-            self._looks,
-            {p: f.fingerprint for p, f in found.items()},
-            self.clock.monotonic(),
-            expected=expected,
-            unlisted=[p.path for p in scan.problems],
-        )
-        self._looks = verdict.looks
+        verdict = self._settle(scan, expected)
         unlisted = verdict.looks.seen.keys() - found.keys()
         changed = self._read(found, verdict.settled)
+        changed |= self._read_arrivals(found, verdict.settled)
+        changed |= scan.placeholders != self._placeholders.keys()
+        now_s = self.clock.monotonic()
+        self._placeholders = {p: self._placeholders.get(p, now_s) for p in scan.placeholders}
         shut = {
             p.path: f"placet does not see the notes in this folder: {p.why}."
             for p in scan.problems
@@ -111,6 +135,7 @@ class Intake:
         self._shut = shut
         unread = found.keys() - {p for p in verdict.settled if self._is_read(p, found[p])}
         self._note_restless(found, unread)
+        self.has_started |= all(now_s - self._restless[p][0] >= YOUNG_S for p in unread)
         plans = {path for path in unread if not path.startswith(f"{Folder.REQUESTS}/")}
         young, second = (
             any(self._is_young(path, found[path], verdict.settled, most_s) for path in some)
@@ -121,7 +146,7 @@ class Intake:
         self.all_plans_read = not second
         changed |= self.is_certain and not was_certain
         changed |= self.all_plans_read and not all_were_read
-        if self.clock.monotonic() >= self._again_at_s:
+        if now_s >= self._again_at_s:
             changed, self._again_at_s = True, inf
         empty = verdict.gone if self.is_certain else frozenset()
         changed |= bool(empty - self._empty)
@@ -133,16 +158,42 @@ class Intake:
         )
         waits = [] if verdict.again_in_s is None else [verdict.again_in_s]
         if unread & verdict.settled:
-            waits.append(SETTLE_S)
+            waits.append(AGAIN_S)
         if changed:
             written = (f"{Folder.REQUESTS}/", f"{Folder.QUESTIONS}/")
             self.edit_times.look(
-                (n for n in self.notes.values() if n.path.startswith(written)),
+                (
+                    n
+                    for n in (*self.notes.values(), *self.arrivals.values())
+                    if n.path.startswith(written)
+                ),
                 {p: f.fingerprint for p, f in found.items() if p.startswith(written)},
                 self.clock.monotonic(),
                 self.clock.wall().timestamp(),
             )
         return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
+
+    def _settle(self, scan: Scan, expected: Collection[str]) -> SettleVerdict:
+        """Say which files of a scan are written; the kernel is asked about those that changed."""
+        now_s = self.clock.monotonic()
+        present = {path: thing.fingerprint for path, thing in scan.found.items()}
+        verdict = look(
+            self._looks,
+            present,
+            now_s,
+            answers={path: self.vault.writers(path) for path in self._looks.to_ask(present, now_s)},
+            own=self.vault.take_own(),
+            expected=expected,
+            unlisted=[p.path for p in scan.problems],
+            wall_s=self.clock.wall().timestamp() if self._looks == FileHistory() else None,
+        )
+        self._looks = verdict.looks
+        held = [p for p, seen in verdict.looks.seen.items() if seen.writers is Writers.SOME]
+        self._open = {path: self._open.get(path, now_s) for path in held}
+        for since_s in self._open.values():
+            if now_s < since_s + OPEN_S:
+                self.look_again(since_s + OPEN_S - now_s)
+        return verdict
 
     def learn_drafts(self, shown: Mapping[str, CaseNotes], held: Collection[str]) -> None:
         """Remember which requests are drafts, of the cases `shown`; forget those not `held`."""
@@ -163,11 +214,11 @@ class Intake:
 
     def left_s(self, path: str) -> float:
         """Return for how many seconds a request or an answer must stay unchanged to count."""
-        return (
-            0.0
-            if self.no_wait
-            else self.edit_times.left_s(path, self.clock.monotonic(), self.quiet_s)
-        )
+        now_s = self.clock.monotonic()
+        seen = self._looks.seen.get(path)
+        unsettled_s = 0.0 if seen is None else seen.left_s(now_s)
+        quiet_s = 0.0 if self.no_wait else self.quiet_s
+        return max(unsettled_s, self.edit_times.left_s(path, now_s, quiet_s))
 
     def _forget(self, looks: FileHistory) -> bool:
         """Forget notes that no longer exist; return whether there were any."""
@@ -179,11 +230,44 @@ class Intake:
             self._read_as.pop(path, None)
         return bool(missing)
 
+    def look_again(self, after_s: float = AGAIN_S) -> None:
+        """Have the next looks decide again after that time, without any change."""
+        self._again_at_s = min(self._again_at_s, self.clock.monotonic() + after_s)
+
+    def prompts_are_written(self) -> bool:
+        """Return whether nobody writes the notes with which conversations begin.
+
+        Those are `SYSTEM_PROMPT.md` and the agents' notes. If somebody does, look again soon.
+        """
+        root, now_s = self.vault.root, self.clock.monotonic()
+        present: dict[str, Fingerprint] = {}
+        for place in (root / PROMPT_PATH, *(root / Folder.AGENTS).glob("*.md")):
+            with suppress(OSError):
+                found = fingerprint(place.stat())
+                present[place.relative_to(root).as_posix()] = found
+        verdict = look(
+            self._prompts,
+            present,
+            now_s,
+            answers={p: self.vault.writers(p) for p in self._prompts.to_ask(present, now_s)},
+            wall_s=self.clock.wall().timestamp(),
+        )
+        self._prompts = verdict.looks
+        if verdict.settled != present.keys():
+            self.look_again(verdict.again_in_s or AGAIN_S)
+            return False
+        return True
+
+    def is_missing(self, path: str) -> bool:
+        """Return whether the last look did not find a file that was there, or should be."""
+        return path in self._looks.missing
+
     def absent(self, trace_id: str, path: str, *, asks: bool = False) -> bool:
         """Return whether a case's note is gone from its place; `asks` if it is a question.
 
         Nothing else decides that. It is true only if every folder was listed, no other file can be
-        the note, and the place was empty or held another note for SETTLE_S.
+        the note, and the place was empty or held another note for MISSING_S. A placeholder of a
+        sync tool, in its place or since then, may be the note, and for RESTLESS_S an empty file.
         """
         now_s = self.clock.monotonic()
         other, seen = self.notes.get(path), self._looks.seen.get(path)
@@ -196,10 +280,24 @@ class Intake:
             since_s = seen.since_s
         if not (self.is_certain and is_left):
             return False
-        if now_s - since_s < SETTLE_S:
-            self._again_at_s = min(self._again_at_s, since_s + SETTLE_S)
+        if now_s - since_s < MISSING_S:
+            self.look_again(since_s + MISSING_S - now_s)
+            return False
+        away = self._looks.missing.get(path)
+        lost_s = now_s if away is None else away.since_s - MISSING_S
+        if path in self._placeholders or any(at > lost_s for at in self._placeholders.values()):
+            return False
+        if now_s - lost_s < RESTLESS_S and self._has_empty_file(lost_s):
+            self.look_again(lost_s + RESTLESS_S - now_s)
             return False
         return not self.is_being_written(trace_id)
+
+    def _has_empty_file(self, since_s: float) -> bool:
+        """Return whether a file that is empty came after `since_s`."""
+        return any(
+            not note.raw and path in self._looks.seen and self._looks.seen[path].since_s > since_s
+            for path, note in self.notes.items()
+        )
 
     def is_being_written(self, trace_id: str) -> bool:
         """Return whether a file that was never read can be a note of this case.
@@ -209,7 +307,7 @@ class Intake:
         now_s = self.clock.monotonic()
         written = [p for p in self._written if now_s - self._restless[p][0] < RESTLESS_S]
         if is_written := any(self._may_be(trace_id, path) for path in written):
-            self._again_at_s = min(self._again_at_s, now_s + SETTLE_S)
+            self.look_again()
         return is_written
 
     def _may_be(self, trace_id: str, path: str) -> bool:
@@ -220,7 +318,8 @@ class Intake:
             return True
         except (NotAFile, TooLarge, VaultTrouble):
             return False
-        return not raw or trace_of(raw) == trace_id
+        is_cut = bool(read_note(raw).problem) and not trace_of(raw)
+        return not raw or is_cut or trace_of(raw) == trace_id
 
     def again_in_s(self) -> float | None:
         """Return the seconds until `absent` can say more, if it can."""
@@ -236,7 +335,7 @@ class Intake:
         for path in [
             path
             for path in self._restless
-            if path not in found or (path not in unread and now - seen[path].since_s >= SETTLE_S)
+            if path not in found or (path not in unread and seen[path].is_whole)
         ]:
             del self._restless[path]
 
@@ -246,7 +345,7 @@ class Intake:
         A new file can be one, and so can a file that the next look reads. A file that was read
         before and is changing now cannot, nor one that keeps changing for longer than `young_s`.
         """
-        never_read = self._is_unknown(path, thing)
+        never_read = self._is_unknown(path, thing) and path not in self.arrivals
         since_s, looks = self._restless[path]
         return path in settled or (
             never_read and (self.clock.monotonic() - since_s < young_s or looks < RESTLESS_LOOKS)
@@ -257,7 +356,10 @@ class Intake:
 
         Folders that placet does not list are included, each with the reason.
         """
-        return self._shut | {path: why + self._difference(path) for path, why in self.odd.items()}
+        now_s = self.clock.monotonic()
+        held = {path: _OPEN for path, at_s in self._open.items() if now_s - at_s >= OPEN_S}
+        odd = {path: why + self._difference(path) for path, why in self.odd.items()}
+        return self._shut | held | odd
 
     def _all_listed(self, problems: Iterable[FolderProblem]) -> bool:
         """Return whether all folders could be listed; each problem is logged once."""
@@ -291,6 +393,28 @@ class Intake:
                 self._read_as[path] = found[path].fingerprint
         return bool(unread)
 
+    def _read_arrivals(self, found: Mapping[str, Found], settled: Set[str]) -> bool:
+        """Read the new requests that have not settled; return whether there were any.
+
+        One whose properties may be cut off is not among them: it may be a request of a known case.
+        """
+        self.arrivals = {p: n for p, n in self.arrivals.items() if p in found and p not in settled}
+        before = len(self.arrivals)
+        for path in (
+            found.keys() - settled - self.notes.keys() - self.odd.keys() - self.arrivals.keys()
+        ):
+            is_request = path.startswith(f"{Folder.REQUESTS}/")
+            if not is_request or conflict_of(PurePosixPath(path).name) is not None:
+                continue
+            with suppress(Unreadable):
+                raw, read = self.vault.read(path)
+                note = inspect_note(path, raw, self.vault.owner(path))
+                if len(raw.strip()) > _FENCE_BYTES and not (
+                    note.problem or note.trace_id or note.is_plan
+                ):
+                    self.arrivals[path] = replace(note, file=(read.dev, read.ino))
+        return len(self.arrivals) > before
+
     def _read_one(self, path: str, thing: Found) -> bool:
         """Read a note; return whether it need not be read again until the file changes."""
         if thing.kind is not EntryKind.FILE:
@@ -298,15 +422,15 @@ class Intake:
             return True
         if (original := conflict_of(PurePosixPath(path).name)) is not None:
             self.odd[path] = (
-                f"This is a conflict copy of `{original}`, made by a sync tool. placet ignores it. "
-                "Compare the two, put what you want to keep into one, and delete the other."
+                f"This is a conflict copy of `{original}`, made by a sync tool. placet ignores it."
             )
             return True
         try:
             raw, read = self.vault.read(path)
             if (read.size, read.mtime_ns) != (thing.fingerprint.size, thing.fingerprint.mtime_ns):
                 return False  # It changed while it was read, so the text may be incomplete.
-            self.notes[path] = inspect_note(path, raw, self.vault.owner(path))
+            note = inspect_note(path, raw, self.vault.owner(path))
+            self.notes[path] = replace(note, file=(read.dev, read.ino))
         except (Gone, NotSettled):
             return False  # the folder may be there again at the next look
         except TooLarge:
@@ -323,18 +447,24 @@ class Intake:
         return True
 
     def _difference(self, copy: str) -> str:
-        """Return how a conflict copy differs from its original, "" if one cannot be read."""
+        """Return what to do with a conflict copy, and how it differs from its original."""
         place = PurePosixPath(copy)
-        original = self.notes.get(f"{place.parent}/{conflict_of(place.name)}")
-        if original is None:
+        if (name := conflict_of(place.name)) is None:
             return ""
+        home = f"{place.parent}/{name}"
+        if home not in self._looks.seen:
+            return f" `{name}` is not here. To get its text back, rename this file to `{name}`."
+        both = " Compare the two, put what you want to keep into one, and delete the other."
+        if (original := self.notes.get(home)) is None:
+            return both
         try:
             old, new = (
                 raw.decode(errors="replace") for raw in (original.raw, self.vault.read(copy)[0])
             )
         except Unreadable:
-            return ""
-        return "\n" + diff_callout(old, new) if old != new else "\nBoth have the same text."
+            return both
+        tail = diff_callout(old, new) if old != new else "Both have the same text."
+        return f"{both}\n{tail}"
 
 
 _ODD = {

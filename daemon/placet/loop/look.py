@@ -6,7 +6,6 @@ That is which case each note belongs to, what you did, and what placet has to ex
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -14,12 +13,15 @@ from operator import is_
 
 from placet.case.approval import may_begin
 from placet.case.case import Case, NoteSeen
+from placet.case.decide import stamp_new
 from placet.case.intents import EDITS, Intent
 from placet.case.life_cycle import OPEN, State
+from placet.case.notes import DRAFT
 from placet.case.observe import stale_statuses
+from placet.case.settle import OPEN_POLL_S
 from placet.case.sorting import CaseNotes, NotesByOwner, is_by_place, sort_notes
 from placet.case.warnings import warnings_for
-from placet.disk.errors import NotAFile, Stale, TooLarge, VaultTrouble
+from placet.disk.errors import NotAFile, OpenForWriting, Stale, TooLarge, VaultTrouble
 from placet.disk.scan import Found
 from placet.errors import BUGS, describe_bug
 from placet.loop.cases import Cases, Taken
@@ -53,6 +55,8 @@ class Decisions:
     # Open cases without anything to do, with the notes that the last look saw. The same case and
     # notes need not be looked at again.
     _at_rest: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    # requests whose writer may not be done, so that they are not stamped yet
+    _to_stamp: set[str] = field(default_factory=set)
     # warnings of the last look, with the case and the notes that they are about
     _warned: dict[str, tuple[tuple[object, ...], Mapping[str, str]]] = field(default_factory=dict)
 
@@ -72,6 +76,9 @@ class Decisions:
             if job.planning and intake.is_draft(book.cases[job.trace_id]):
                 # Keep the last usable version; the request is read again when it is finished.
                 job.cancel.set()
+            its = found.of_case.get(job.trace_id, CaseNotes())
+            if not its.plans and intake.is_missing(book.cases[job.trace_id].plan.path):
+                job.hold.set()  # until its plan is found, or counts as gone
         taken = Taken(book.cases)
         notices = {n.path: why for n, why in found.notices}
         unjudged = view.unread | view.unsure
@@ -80,6 +87,7 @@ class Decisions:
         else:
             notices |= adopt(book, found.orphans, intake.notes.values(), taken)
         new = [n for n in found.new if n.path not in view.unread and n.trace_id not in book.cases]
+        new += self._arrivals()
         problems = open_requests(book, new, taken)
         known = {path for case in book.cases.values() for path in case.places}
         problems |= {
@@ -87,7 +95,8 @@ class Decisions:
             for n, _ in found.notices
             if n.folder is Folder.REQUESTS and n.path in notices.keys() - known
         }
-        intake.unfinished = frozenset(path for path in problems if intake.left_s(path))
+        waiting = problems.keys() | self._to_stamp
+        intake.unfinished = frozenset(path for path in waiting if intake.left_s(path))
         notices |= {p: why for p, why in problems.items() if p not in intake.unfinished}
         notices |= intake.unplanned | intake.notices()
         self._add_notices_of_cases(notices)
@@ -100,12 +109,36 @@ class Decisions:
                 notices.setdefault(path, why)
         self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
         unjudged |= intake.unfinished
-        book.dirty |= self.notices.show(notices, side_notes, unjudged, intake.notes, known)
+        for trace in busy | book.outbox.busy:
+            its = found.of_case.get(trace, CaseNotes())
+            unjudged |= {n.path for n in (*its.plans, *its.asked, its.request) if n is not None}
+        # a note may be explained by another one that was not read yet
+        if not intake.has_started or self.notices.show(
+            notices, side_notes, unjudged, intake.notes, known
+        ):
+            intake.look_again()
         book.cases.let_go(
             intake.notes.values(),
             intake.notes.keys() | view.unread | view.unsure,
             book.outbox.busy | book.threads.jobs.keys(),
         )
+
+    def _arrivals(self) -> list[NoteSeen]:
+        """Return the new requests that have not settled; none while one of them may be known.
+
+        A known request that has no trace_id yet may be missing because it was saved as another
+        file.
+        """
+        book, intake = self.book, self.book.intake
+        arrived = intake.arrivals
+        if not arrived or any(
+            case.unstamped is not None and intake.is_missing(case.request_path)
+            for case in book.cases.values()
+        ):
+            return []
+        notes = {path: note for path, note in intake.notes.items() if path not in arrived}
+        new = sort_notes(book.cases.held, [*notes.values(), *arrived.values()]).new
+        return [note for note in new if note.path in arrived]
 
     def is_judged(self, case: Case) -> bool:
         """Return whether a mission may start or resume: its note was read, and you did not stop it.
@@ -141,13 +174,15 @@ class Decisions:
         by_place = {
             trace
             for trace, its in found.of_case.items()
-            if is_by_place(its) and (not intake.is_certain or intake.is_being_written(trace))
+            if is_by_place(its, self.book.cases[trace])
+            and (not intake.is_certain or intake.is_being_written(trace))
         }
         return misplaced | written | by_place
 
     def _take_gestures(self, found: NotesByOwner, busy: Set[str]) -> None:
         book, cases = self.book, self.book.cases
         book.intake.unplanned = {}
+        self._to_stamp = set()
         before, self.mistakes = self.mistakes, {}
         for trace, its in found.of_case.items():
             if trace not in busy:
@@ -170,9 +205,10 @@ class Decisions:
             if taken := take(self.book, case, its):
                 return
             acknowledge_places(self.book, case, its)
+            case = self.book.cases[case.trace_id]
             if case.trace_id in self.book.intents.waiting:  # about the note as read
                 return
-            renewed = self._renew_statuses(case, its)
+            renewed = self._stamp_new(case, its) or self._renew_statuses(case, its)
             if taken is None and not renewed and case.state in OPEN and not case.asking:
                 self._at_rest[case.trace_id] = seen
         except BUGS as error:
@@ -197,11 +233,31 @@ class Decisions:
         kind = Frontmatter(self.book.ports.config.vault.frontmatter)
         stale = [*stale_statuses(case, its)]
         for note, status in stale:
+            if self.book.intake.left_s(note.path):
+                self._to_stamp.add(note.path)
+                continue
             keys = {"status": status, "trace_id": case.trace_id}
             text = partial(_stamped, note.raw, keys, kind)
-            with suppress(VaultTrouble, Stale, NotAFile, TooLarge, UnsafeEdit):
+            try:
                 self.book.vault.edit(note.path, text)
+            except OpenForWriting:
+                self.book.intake.look_again(OPEN_POLL_S)
+            except (VaultTrouble, Stale, NotAFile, TooLarge, UnsafeEdit):
+                pass
         return bool(stale)
+
+    def _stamp_new(self, case: Case, its: CaseNotes) -> bool:
+        """Stamp a new request once its writer is done; return whether it is not stamped yet."""
+        note = its.request
+        if case.unstamped is None:
+            return False
+        if note is None or note.status == DRAFT:
+            return True
+        if self.book.intake.left_s(note.path):
+            self._to_stamp.add(note.path)
+        else:
+            self.book.record(stamp_new(case, note, self.book.ports.clock.now()))
+        return True
 
     def _perform(self, intents: Sequence[Intent], found: NotesByOwner) -> None:
         """Perform a case's first intent once it is certain which notes the case has.

@@ -35,8 +35,9 @@ Result = Drafted | PlanningFailed | MissionEnded
 class Job:
     """A worker's job for one case.
 
-    Set `cancel` to interrupt it; with a reason, its mission ends. If a worker of a team has `taken`
-    it, that worker renews its lease.
+    Set `cancel` to interrupt it; with a reason, its mission ends. Set `hold` to have its mission
+    stop after the running round, and resume when it is started again. If a worker of a team has
+    `taken` it, that worker renews its lease.
     """
 
     trace_id: str
@@ -45,6 +46,7 @@ class Job:
     token: int | None
     taken: bool = False
     cancel: Cancel = field(default_factory=Cancel)
+    hold: Cancel = field(default_factory=Cancel)
     thread: threading.Thread | None = None
 
 

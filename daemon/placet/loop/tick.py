@@ -19,6 +19,7 @@ from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, OPEN
+from placet.case.settle import UNKNOWN_S
 from placet.case.waiting import Hold, Why
 from placet.disk.scan import Scan
 from placet.disk.vault import Vault
@@ -90,6 +91,7 @@ class Loop:
         self.stopping = False
         self.scan_cost_s = 0.0
         self.away = False
+        self.config_since_s = ports.clock.monotonic()
         clock = ports.clock
         self.threads = Threads(clock, ring, start)
         self.book = book = Cases(ports, vault, self.threads, say, tell)
@@ -155,7 +157,8 @@ class Loop:
             return Tick(interval_s, idle=False, waiting=("the vault is not there",), away=True)
         config_in_s = self._reload()
         view = self._look(scan)
-        if self.read_intents() or book.dirty:
+        judges = self._judges(config_in_s)
+        if judges and (self.read_intents() or book.dirty):
             book.dirty = False
             self.decisions.decide(view, scan.side_notes)
             book.perform()
@@ -164,13 +167,14 @@ class Loop:
         book.dirty |= book.waits.lift(self.threads.jobs, book.cases.values())
         if not self.stopping:
             self.branches.look(lambda: open_branches(book))
-            if not self.ports.config.daemon.paused:
+            if judges and not self.ports.config.daemon.paused:
                 self.dispatch.start_work()
         if book.unmarked:
             book.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
         again = (self.intake.again_in_s(), config_in_s, view.again_in_s)
-        return self._next(min((s for s in again if s is not None), default=None), tick_began_s)
+        soonest_s = min((s for s in again if s is not None), default=None)
+        return self._next(soonest_s, tick_began_s, judges=judges)
 
     def _say_if_away(self, present: bool) -> None:
         if self.away == (not present):
@@ -255,9 +259,19 @@ class Loop:
             self.book.dirty |= self.book.waits.forget(Why.HISTORY)
         return again_in_s
 
-    def _next(self, settle_in_s: float | None, began_s: float) -> Tick:
+    def _judges(self, config_in_s: float | None) -> bool:
+        """Return whether anything is decided or started now.
+
+        Not while somebody writes the settings: what is done after a change is judged by it. That
+        ends after UNKNOWN_S, because a program may keep them open.
+        """
+        now_s = self.ports.clock.monotonic()
+        self.config_since_s = now_s if config_in_s is None else self.config_since_s
+        return config_in_s is None or now_s - self.config_since_s > UNKNOWN_S
+
+    def _next(self, settle_in_s: float | None, began_s: float, *, judges: bool) -> Tick:
         book, jobs = self.book, self.threads.jobs
-        goes_on = book.dirty or book.intents.more
+        goes_on = judges and (book.dirty or book.intents.more)
         drafting = [case for case in book.cases.values() if case.acting in DRAFTING]
         interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
         sleeps_s = [interval_s, *book.outbox.waits_s(), *book.waits.left_s(began_s)]

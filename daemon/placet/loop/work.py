@@ -138,6 +138,8 @@ class Dispatch:
             and self.decisions.is_judged(case)
             and not (case.acting in DRAFTING and self._may_be_unfinished(case))
         ]
+        if due and not book.intake.prompts_are_written():
+            due = []
         due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
         wanted = set(jobs)
         for case in book.waits.may_start(due, self._needs_no_model):
@@ -226,6 +228,8 @@ class Dispatch:
     def _may_be_unfinished(self, case: Case) -> bool:
         """Return whether the request may be unfinished; planning that began resumes at once."""
         intake = self.book.intake
+        if case.unstamped is not None:
+            return True
         if intake.is_draft(case) or not intake.left_s(case.request_path):
             return intake.is_draft(case)
         with self.book.ports.journal.read() as reader:
@@ -444,7 +448,8 @@ class Dispatch:
 
     def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""
-        ports = replace(self.book.ports, sandbox=sandbox)
+        leaving = Cancel(self.book.ports.leaving, job.hold)
+        ports = replace(self.book.ports, sandbox=sandbox, leaving=leaving)
         try:
             ended = self.run_mission(ports, mission, job.cancel)
         except (Interrupted, Postponed, AsksPerson, LeaseLost):

@@ -17,6 +17,9 @@ from uuid import UUID, uuid5
 # The configuration's path in a vault.
 CONFIG_PATH = "System/placet.toml"
 
+# The note that every conversation begins with.
+PROMPT_PATH = "SYSTEM_PROMPT.md"
+
 
 class Folder(StrEnum):
     """The vault's folders, relative to its root."""
@@ -165,6 +168,21 @@ def is_temporary(name: str) -> bool:
     Includes all dotfiles.
     """
     return _TEMPORARY.fullmatch(name) is not None
+
+
+_PLACEHOLDER = re.compile(
+    r"\.(?P<icloud>.+)\.icloud|(?P<name>.+)\.(?:nextcloud|owncloud)", re.IGNORECASE | re.DOTALL
+)
+
+
+def placeholder_of(name: str) -> str | None:
+    """Return the note's name if a sync tool has this file in place of the note, else None.
+
+    "Free up space" of Nextcloud, ownCloud and iCloud replaces a file by such a placeholder.
+    """
+    found = _PLACEHOLDER.fullmatch(name)
+    original = "" if found is None else found["icloud"] or found["name"]
+    return original if is_note(original) else None
 
 
 def conflict_of(name: str) -> str | None:

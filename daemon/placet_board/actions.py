@@ -14,7 +14,7 @@ from placet.case.case import Case
 from placet.case.intents import What
 from placet.cli import branches
 from placet.cli.branches import drop
-from placet.cli.decide import (
+from placet.client.decisions import (
     NOT_ANSWERED,
     Done,
     NotAsRead,
@@ -22,12 +22,11 @@ from placet.cli.decide import (
     decide,
     must_allow,
     must_say_something,
-    plan_text,
     to_retry,
 )
-from placet.cli.site import Site
-from placet.cli.submit import Submitted, submit
-from placet.cli.view import asking_text, asks_for_more, text_of
+from placet.client.notes import asking_text, asks_for_more, note_of_plan, text_of
+from placet.client.requests import Submitted, submit
+from placet.client.site import Site
 from placet.codec import sha256
 from placet.disk.vault import Vault
 from placet.errors import UserError
@@ -246,7 +245,7 @@ def _with_plan(site: Site, ident: str, decision: What) -> Case:
 
 def _seen(site: Site, case: Case, fields: Fields) -> bytes:
     """Return a plan's text if it is the one that was on the screen."""
-    raw = plan_text(site, case)
+    raw = note_of_plan(site, case)
     if plan_digest(raw) != fields.get("digest"):
         raise NotAsRead(case.plan.path)
     return raw

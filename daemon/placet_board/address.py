@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from placet.cli.site import Site
+from placet.client.site import Site
 from placet.disk.files import FileLock, put
 from placet.errors import UserError, cannot_write
 from placet.host.config import DEFAULT_BOARD

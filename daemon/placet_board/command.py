@@ -9,8 +9,9 @@ import socket
 
 import click
 
-from placet.cli.site import Site, site_option
+from placet.cli.options import site_option
 from placet.cli.terminal import say
+from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.config import DEFAULT_BOARD
 from placet_board.address import (

@@ -17,8 +17,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from placet.activity import Entity
-from placet.cli.events import last_row, new_rows
-from placet.cli.site import Site
+from placet.client.rows import last_row, new_rows
+from placet.client.site import Site
 from placet.errors import UserError
 
 GATHER_S = 0.05

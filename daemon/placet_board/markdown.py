@@ -22,7 +22,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_for_filename
 from pygments.util import ClassNotFound
 
-from placet.cli.terminal import harmless
+from placet.client.texts import harmless
 from placet.note.hidden_text import visible
 from placet.note.paths import show
 

@@ -34,11 +34,11 @@ from starlette.types import ASGIApp
 from placet.activity import Action, Actor, CommittedRow
 from placet.case.life_cycle import State
 from placet.case.story import Story, Verbosity, facts
-from placet.cli.decide import ANSWER_S, NotAsRead
-from placet.cli.site import Site, find
-from placet.cli.status import ended_about, status
-from placet.cli.terminal import hint_of, json_text, shown_time
-from placet.cli.view import age_s, model_line, turn, waits_for_you
+from placet.client.cases import CaseLine, Progress, Status, age_s, ended_about, status
+from placet.client.decisions import ANSWER_S, NotAsRead
+from placet.client.site import Site, find
+from placet.client.texts import hint_of, json_text, shown_time
+from placet.client.words import model_line, turn
 from placet.errors import (
     PlacetError,
     UserError,
@@ -89,7 +89,7 @@ class Card:
     priority: int
     facts: tuple[str, ...]
     dangers: int
-    progress: Mapping[str, Any] | None
+    progress: Progress | None
     now: str
     track: Track
 
@@ -122,17 +122,15 @@ _OF_STATE = {
 }
 
 
-def columns(
-    found: Mapping[str, Any], now: Mapping[str, str], wanted: Mapping[str, str]
-) -> list[Column]:
+def columns(found: Status, now: Mapping[str, str], wanted: Mapping[str, str]) -> list[Column]:
     """Return the columns of a status; `now` has what running missions do, by trace_id.
 
     `wanted` filters cards by `portal`, `agent` and `text`; an empty value keeps all.
     """
     by_column: dict[str, list[Card]] = {key: [] for key, _, _ in _COLUMNS}
-    for case in found["cases"]:
+    for case in found.cases:
         if _is_wanted(case, wanted):
-            card = _card(case, now.get(case["trace_id"], ""), daemon=bool(found["daemon"]))
+            card = _card(case, now.get(case.trace_id, ""), daemon=bool(found.daemon))
             by_column[_column_of(case)].append(card)
     by_column["ended"].sort(key=lambda card: card.since, reverse=True)
     by_column["yours"].sort(key=lambda card: -card.priority)
@@ -143,75 +141,78 @@ def columns(
     ]
 
 
-def choices(cases: Iterable[Mapping[str, Any]]) -> dict[str, Sequence[str]]:
+def choices(cases: Iterable[CaseLine]) -> dict[str, Sequence[str]]:
     """Return the portals and agents to filter by."""
     found = list(cases)
     return {
-        name: sorted({case[name] for case in found if case[name]}) for name in ("portal", "agent")
+        "portal": sorted({case.portal for case in found if case.portal}),
+        "agent": sorted({case.agent for case in found if case.agent}),
     }
 
 
-def _column_of(case: Mapping[str, Any]) -> str:
-    if waits_for_you(case) and case["state"] != State.FAILED:
+def _column_of(case: CaseLine) -> str:
+    if case.waits_for_you and case.state is not State.FAILED:
         return "yours"
-    return _OF_STATE.get(State(case["state"]), "ended")
+    return _OF_STATE.get(case.state, "ended")
 
 
-def _is_wanted(case: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    text = f"{case['title']} {case['request_id']}".casefold()
-    return all(
-        not wanted.get(name) or case[name] == wanted[name] for name in ("portal", "agent")
-    ) and all(word in text for word in wanted.get("text", "").casefold().split())
+def _is_wanted(case: CaseLine, wanted: Mapping[str, str]) -> bool:
+    text = f"{case.title} {case.request_id}".casefold()
+    return (
+        wanted.get("portal", "") in ("", case.portal)
+        and wanted.get("agent", "") in ("", case.agent)
+        and all(word in text for word in wanted.get("text", "").casefold().split())
+    )
 
 
-def _card(case: Mapping[str, Any], now: str, *, daemon: bool) -> Card:
+def _card(case: CaseLine, now: str, *, daemon: bool) -> Card:
     about = _about(case, daemon=daemon)
     return Card(
-        case["request_id"],
-        case["title"] or case["request_id"],
-        case["state"],
+        case.request_id,
+        case.title or case.request_id,
+        case.state,
         state_words(case),
         about,
-        case["since"],
-        case["agent"],
-        case["portal"],
-        case["priority"],
-        tuple(_facts(case)) if case["state"] == State.REVIEW else (),
-        len(case["summary"]["dangers"]) if case["summary"] else 0,
-        case.get("progress"),
+        case.since,
+        case.agent,
+        case.portal,
+        case.priority,
+        tuple(_facts(case)) if case.state is State.REVIEW else (),
+        len(case.summary.dangers) if case.summary is not None else 0,
+        case.progress,
         now,
         track_of(case),
     )
 
 
-def _facts(case: Mapping[str, Any]) -> Iterator[str]:
+def _facts(case: CaseLine) -> Iterator[str]:
     """Give what a plan holds: "4 steps", "4 paths", "1 command", "~$0.12"."""
-    if found := case["summary"]:
-        yield counted(found["steps"], "step")
-        yield counted(found["paths"], "path") if found["paths"] else "reads only"
-        if found["commands"]:
-            yield counted(found["commands"], "command")
-    if case["estimate"]:
-        yield f"~{money(case['estimate']['median_usd'])}"
+    if (found := case.summary) is not None:
+        yield counted(found.steps, "step")
+        yield counted(found.paths, "path") if found.paths else "reads only"
+        if found.commands:
+            yield counted(found.commands, "command")
+    if case.estimate is not None:
+        yield f"~{money(case.estimate.median_usd)}"
 
 
-def _about(case: Mapping[str, Any], *, daemon: bool) -> str:
+def _about(case: CaseLine, *, daemon: bool) -> str:
     """Return what a card says below its title; "" if the state says it all."""
-    if case["intent"] or (not daemon and State(case["state"]).next_step):
+    if case.intent or (not daemon and case.state.next_step):
         return turn(case, daemon=daemon)
-    if case["asking"] is not None:
-        return str(case["asking"]["question"])
-    if trouble := case.get("model_trouble"):
-        return f"The last call of the model failed: {trouble}"
-    if case["state"] == State.REVIEW:
-        return str(case["notice"]).partition("\n")[2]
-    return failure_words(case["failure"]) if case["state"] == State.FAILED else ""
+    if case.asking is not None:
+        return case.asking.question
+    if case.model_trouble:
+        return f"The last call of the model failed: {case.model_trouble}"
+    if case.state is State.REVIEW:
+        return case.notice.partition("\n")[2]
+    return failure_words(case.failure) if case.state is State.FAILED else ""
 
 
-def _unusable(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    known = {visible(path) for case in found["cases"] for path in (case["request"], case["plan"])}
+def _unusable(found: Status) -> tuple[tuple[str, str], ...]:
+    known = {visible(path) for case in found.cases for path in (case.request, case.plan)}
     return tuple(
-        (path, one_line(why, 200)) for path, why in found["explained"].items() if path not in known
+        (path, one_line(why, 200)) for path, why in found.explained.items() if path not in known
     )
 
 
@@ -291,22 +292,25 @@ class Board:
     templates: Environment = field(default_factory=_templates)
     counted: Counted = field(default_factory=Counted)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _looked: tuple[float, dict[str, Any]] | None = None
+    _looked: tuple[float, Status, dict[str, str]] | None = None
 
     def site(self, request: Request) -> Site:
         """Return the vault as the user of this browser works on it."""
         return Site(str(self.vault), self.env, who=request.state.session.who, via="board")
 
-    def status(self, site: Site) -> dict[str, Any]:
-        """Return what `placet status` shows, at most SHARED_S old."""
+    def status(self, site: Site) -> tuple[Status, dict[str, str]]:
+        """Return what `placet status` shows, and what each running mission does, by trace_id.
+
+        Both are at most SHARED_S old.
+        """
         with self._lock:
             now = time.monotonic()
             # A status from before an event does not show it, and no second event may follow.
             oldest = max(now - SHARED_S, self.live.rung_at)
             if self._looked is None or self._looked[0] <= oldest:
                 found = status(site)
-                self._looked = (now, {**found, "now": _now(site, found)})
-            return self._looked[1]
+                self._looked = (now, found, _now(site, found))
+            return self._looked[1:]
 
     def page(self, request: Request, name: str, *, code: int = 200, **values: Any) -> Response:
         """Return a page made from a template."""
@@ -393,18 +397,18 @@ def _not_done(board: Board, request: Request, error: UserError, code: int) -> Re
 
 def _index(board: Board, request: Request) -> Response:
     site = board.site(request)
-    found = board.status(site)
+    found, now = board.status(site)
     wanted = {name: request.query_params.get(name, "") for name in ("portal", "agent", "text")}
     if wanted["text"].strip():  # those that ended long ago are in the journal only
-        known = {case["trace_id"] for case in found["cases"]}
+        known = {case.trace_id for case in found.cases}
         earlier = ended_about(site, wanted["text"], known)
-        found = {**found, "cases": [*found["cases"], *earlier]}
+        found = replace(found, cases=(*found.cases, *earlier))
     return board.page(
         request,
         "index.html",
         found=found,
-        columns=columns(found, found["now"], wanted),
-        choices=choices(found["cases"]),
+        columns=columns(found, now, wanted),
+        choices=choices(found.cases),
         wanted=wanted,
         problem=site.problem,
     )
@@ -496,10 +500,10 @@ def _scripted(site: Site) -> str:
     return model_line(model.provider, model.name) if scripted else ""
 
 
-def _now(site: Site, found: Mapping[str, Any]) -> dict[str, str]:
+def _now(site: Site, found: Status) -> dict[str, str]:
     """Return what each running mission does at this moment, by trace_id."""
     story, lines = Story(), {}
-    running = [c["trace_id"] for c in found["cases"] if c["state"] == State.RUNNING]
+    running = [case.trace_id for case in found.cases if case.state is State.RUNNING]
     if running:
         with open_reader(site.state.journal) as reader:
             for trace in running:

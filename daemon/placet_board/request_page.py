@@ -23,10 +23,10 @@ from placet.case.story import Story, Verbosity
 from placet.chat.guards import iteration_cap
 from placet.chat.messages import Purpose
 from placet.cli.branches import also_undone, became_now, diff, tip_of, told_branch
-from placet.cli.decide import proposal
-from placet.cli.site import Site, find
-from placet.cli.status import show
-from placet.cli.view import asks_for_more
+from placet.client.cases import Asked, CaseLine, ShownCase, show
+from placet.client.decisions import proposal
+from placet.client.notes import asks_for_more
+from placet.client.site import Site, find
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import PlacetError, UserError, at_most, counted, dollars
@@ -281,31 +281,31 @@ _TRACKS = {
 }
 
 
-def track_of(case: Mapping[str, Any]) -> Track:
-    """Return how far a case is, as plain data has it."""
-    state = State(case["state"])
-    if state is State.ASKING:
-        return Track(3 if case["asking"]["of"] == State.RUNNING else 1, "waits")
+def track_of(case: CaseLine) -> Track:
+    """Return how far a case is."""
+    state = case.state
+    if case.asking is not None:
+        return Track(3 if case.asking.of is State.RUNNING else 1, "waits")
     if state is State.FAILED:
-        return Track(3 if case["report"] else 1, "bad")
+        return Track(3 if case.report else 1, "bad")
     if state is State.COMPLETED:
-        if case["became"] == "merged":
+        if case.became == "merged":
             return Track(5, "")
-        return Track(4, "waits" if case["commit"] and not case["became"] else "")
+        return Track(4, "waits" if case.commit and not case.became else "")
     return _TRACKS[state]
 
 
-def state_words(case: Mapping[str, Any]) -> str:
+def state_words(case: CaseLine) -> str:
     """Return a case's state in two or three words, for its chip."""
-    state, asking = State(case["state"]), case["asking"]
+    state, asking = case.state, case.asking
     if asking is not None:
-        return "Question for you" if asking["kind"] == "question" else "Wider scope for you"
-    if state is State.COMPLETED and case["became"]:
+        return "Question for you" if asking.kind == "question" else "Wider scope for you"
+    if state is State.COMPLETED and case.became:
         return {"reverted": "Merge undone", "gone": "Branch gone"}.get(
-            case["became"], str(case["became"]).capitalize()
+            case.became, case.became.capitalize()
         )
-    if state is State.REVIEW and case["revision"] > 1:
-        return f"Plan {case['revision']} to review"
+    if state is State.REVIEW and case.revision > 1:
+        return f"Plan {case.revision} to review"
     return _CHIPS.get(state, state.value.capitalize())
 
 
@@ -330,25 +330,25 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
     """Return everything that the page of a request shows. Raises UserError for an unknown ID."""
     found = show(site, ident)
     with site.reader(ident) as reader:
-        case = find(reader, found["trace_id"])
+        case = find(reader, found.trace_id)
         rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True, routine=False)
         work = work_of(reader, case, rows, _ceiling(site))
         before = _last_revision(reader, rows)
-    if found["state"] == State.COMPLETED and found["commit"]:
-        found["became"] = became_now(site, case)  # the daemon may not have read it yet
-    state = State(found["state"])
+    state = found.state
+    if state is State.COMPLETED and found.commit:  # the daemon may not have read it yet
+        found = replace(found, became=became_now(site, case))
     page: dict[str, Any] = {
         "found": found,
         "chip": state_words(found),
         "track": track_of(found),
         "stamp": _stamp(found),
-        "failure": failure_words(found["failure"]) if state is State.FAILED else "",
-        "put_back": html_of(found["notice"] if state is State.REVIEW else ""),
+        "failure": failure_words(found.failure) if state is State.FAILED else "",
+        "put_back": html_of(found.notice if state is State.REVIEW else ""),
         "rejected": _rejected(case, rows) if state is State.REJECTED else "",
         "work": work,
         "story": _story(case, rows),
         "texts": _texts(found),
-        "pictures": pictures_in(case, found["report_text"] or ""),
+        "pictures": pictures_in(case, found.report_text or ""),
         "plan": None,
         "asks": None,
         "patch": None,
@@ -358,13 +358,13 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         "can": acts(case, found),
         "order": _ORDERS.get(state, _ORDER),
     }
-    if raw := (found["plan_text"] or "").encode():
+    if raw := (found.plan_text or "").encode():
         page["plan"] = _plan(site, case, raw, before, is_open=state in _OPEN_PLANS)
-    if found["asking"] is not None and found["asking_text"]:
-        page["asks"] = _asks(found["asking"], found["asking_text"].encode())
-    if found["state"] == State.COMPLETED and found["commit"]:
-        page["tip"] = _tip(site, found["request_id"])  # read before its changes, which may be newer
-        page["patch"], page["no_patch"] = _patch(site, found["request_id"])
+    if found.asking is not None and found.asking_text:
+        page["asks"] = _asks(found.asking, found.asking_text.encode())
+    if found.state == State.COMPLETED and found.commit:
+        page["tip"] = _tip(site, found.request_id)  # read before its changes, which may be newer
+        page["patch"], page["no_patch"] = _patch(site, found.request_id)
         with suppress(PlacetError):  # `_patch` says why
             page["others"] = also_undone(site, ident) if page["can"]["undo"] else []
             page["others_seen"] = digest_of_names(page["others"])
@@ -375,10 +375,10 @@ _OPEN_PLANS = (State.REVIEW, State.FAILED)
 """The states in which a plan can be approved."""
 
 
-def _stamp(found: Mapping[str, Any]) -> str:
+def _stamp(found: ShownCase) -> str:
     """Return what a message of a button is about: it goes when this is another."""
-    asking = found["asking"]["number"] if found["asking"] else 0
-    return f"{found['state']} {found['revision']} {asking} {found['became']} {found['intent']}"
+    asking = found.asking.number if found.asking is not None else 0
+    return f"{found.state} {found.revision} {asking} {found.became} {found.intent}"
 
 
 def failure_words(failure: str) -> str:
@@ -386,11 +386,12 @@ def failure_words(failure: str) -> str:
     return re.sub(r"^[a-z_]+: ", "", failure).partition(" (see ")[0]
 
 
-def _texts(found: Mapping[str, Any]) -> dict[str, dict[str, Any] | None]:
+def _texts(found: ShownCase) -> dict[str, dict[str, Any] | None]:
     """Return the report and the request, rendered and raw; None for a missing one."""
-    notes: dict[str, dict[str, Any] | None] = dict.fromkeys(("report", "request"))
-    for name in notes:
-        if text := found[f"{name}_text"]:
+    notes: dict[str, dict[str, Any] | None] = {}
+    for name, text in (("report", found.report_text), ("request", found.request_text)):
+        notes[name] = None
+        if text:
             body = unmarked(read_note(text.encode()).body)
             notes[name] = {"html": html_of(body), "raw": seen(text)}
     return notes
@@ -506,17 +507,17 @@ def _changed_parts(old: Plan, new: Plan) -> Iterator[str]:
             yield f"{name} changed"
 
 
-def _asks(asking: Mapping[str, Any], raw: bytes) -> dict[str, Any]:
+def _asks(asking: Asked, raw: bytes) -> dict[str, Any]:
     """Return the question, or the wider scope, that waits for you in a note's text."""
-    page = {"kind": asking["kind"], "path": asking["path"]}
+    page = {"kind": asking.kind, "path": asking.path}
     body = without_box(read_note(raw).body)
-    if asking["kind"] == "amendment":
+    if asking.kind == "amendment":
         return {**page, "html": html_of(body), "digest": plan_digest(raw)}
     return {
         **page,
         "html": html_of(question_in(raw)),
         "body": html_of(body.partition("\n## ")[0].partition("\n> [!tip]")[0]),
-        "options": asking["options"],
+        "options": asking.options,
         "digest": digest(raw, QUESTION_STAMPS),
     }
 
@@ -537,11 +538,11 @@ def _patch(site: Site, ident: str) -> tuple[Patch | None, UserError | None]:
         return None, UserError(str(error))
 
 
-def acts(case: Case, found: Mapping[str, Any]) -> dict[str, bool]:
+def acts(case: Case, found: ShownCase) -> dict[str, bool]:
     """Return what you can do with a request, as far as its state says."""
-    state, is_decided = found["state"], bool(found["intent"])
-    asks = found["asking"] is not None and not is_decided
-    has_branch = state == State.COMPLETED and bool(found["commit"])
+    state, is_decided = found.state, bool(found.intent)
+    asked = "" if found.asking is None or is_decided else found.asking.kind
+    has_branch = state == State.COMPLETED and bool(found.commit)
     can = {
         one: approval.refusal(case, None, one) is None and not is_decided
         for one in ("approve", "reject", "revise", "tick", "stop", "retry")
@@ -553,11 +554,11 @@ def acts(case: Case, found: Mapping[str, Any]) -> dict[str, bool]:
         "reject": decides and can["reject"],
         "revise": decides and can["revise"],
         "tick": decides and can["tick"],
-        "answer": asks and found["asking"]["kind"] == "question",
-        "widen": asks and found["asking"]["kind"] == "amendment",
-        "merge": has_branch and found["became"] not in ("merged", "dropped", "gone"),
-        "drop": has_branch and not found["became"],
-        "undo": has_branch and found["became"] == "merged",
+        "answer": asked == "question",
+        "widen": asked == "amendment",
+        "merge": has_branch and found.became not in ("merged", "dropped", "gone"),
+        "drop": has_branch and not found.became,
+        "undo": has_branch and found.became == "merged",
     }
 
 

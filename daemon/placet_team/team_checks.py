@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from placet.cli.doctor import Line, finding
-from placet.cli.site import Site
+from placet.client.site import Site
 from placet.errors import UserError, age, counted
 from placet.host.clock import Clock, wall
 from placet.host.config import Config

@@ -11,8 +11,10 @@ from typing import Any
 
 import click
 
-from placet.cli.site import Site, json_option, site_option
-from placet.cli.terminal import json_text, say
+from placet.cli.options import json_option, site_option
+from placet.cli.terminal import say
+from placet.client.site import Site
+from placet.client.texts import json_text
 from placet.disk.vault import Vault
 from placet.errors import UserError, age, counted
 from placet.git.repository import is_repository

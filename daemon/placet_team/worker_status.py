@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from placet.case.case import CASE_JSON, Case
 from placet.case.life_cycle import WORKING
-from placet.cli.site import Site
-from placet.cli.view import AT_WORK, age_s, drawn, styled, table
+from placet.cli.screen import drawn, styled, table
+from placet.client.cases import AT_WORK, Carrier, age_s
+from placet.client.site import Site
 from placet.errors import UserError, age, counted
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
@@ -39,33 +41,25 @@ _SAID = {
 _SEE = "See the team: placet team status"
 
 
-def carrier(site: Site, reader: Reader, case: Case) -> dict[str, str] | None:
-    """Return the state of a case's work, its `worker`, `since` when, and that in words (`now`).
-
-    `now` is empty if nothing happens before a daemon runs. Return None if no daemon has started
-    with workers.
-    """
+def carrier(site: Site, reader: Reader, case: Case) -> Carrier | None:
+    """Return the state of a case's work, None if no daemon has started with workers."""
     if not address_of(site.state.journal) or not has_queue(reader.connection):
         return None
     found = _work_of(case, work_row(reader.connection, case.trace_id))
-    is_said = site.daemon is not None or found["state"] in (AT_WORK, GIVEN_BACK)
-    return {**found, "now": _SAID[found["state"]].format(found["worker"]) if is_said else ""}
+    is_said = site.daemon is not None or found.state in (AT_WORK, GIVEN_BACK)
+    return replace(found, now=_SAID[found.state].format(found.worker) if is_said else "")
 
 
-def _work_of(case: Case, row: WorkRow | None) -> dict[str, str]:
+def _work_of(case: Case, row: WorkRow | None) -> Carrier:
     if row is None or row.generation != case.generation:
-        return {"state": WAITING, "worker": "", "since": ""}
+        return Carrier(WAITING, "", "")
     state = AT_WORK if row.token else TAKEN if row.worker else QUEUED
-    return {
-        "state": GIVEN_BACK if row.kind else state,
-        "worker": row.worker,
-        "since": row.since,
-    }
+    return Carrier(GIVEN_BACK if row.kind else state, row.worker, row.since)
 
 
 def with_worker(
     reader: Reader,
-    found: Mapping[str, str],
+    found: Carrier,
     case: Case,
     otherwise: tuple[str, tuple[str, ...]],
     *,
@@ -76,14 +70,14 @@ def with_worker(
     `found` is from `carrier`, `otherwise` is both without a worker, `runs` says that a daemon does.
     """
     why, helps = otherwise
-    if found["state"] == WAITING or not found["now"]:
+    if found.state == WAITING or not found.now:
         return otherwise
-    if found["state"] == QUEUED:
+    if found.state == QUEUED:
         return f"It waits for a worker: {_waits_for(case, reader)}.", (_SEE,)
     if not runs:
         helps = (*helps, "The result waits for the daemon: placet run")
-    sentence = f"Since {found['since'] or case.since}: {found['now']}."
-    return f"{why}\n{sentence}" if found["state"] == AT_WORK else sentence, helps
+    sentence = f"Since {found.since or case.since}: {found.now}."
+    return f"{why}\n{sentence}" if found.state == AT_WORK else sentence, helps
 
 
 def _waits_for(case: Case, reader: Reader) -> str:
@@ -137,11 +131,10 @@ def team(site: Site) -> dict[str, Any]:
     rows = {row.trace_id: row for row in found.work}
     work = []
     for case in sorted(cases, key=lambda one: one.since):
-        line = {"request_id": case.request_id, **_work_of(case, rows.get(case.trace_id))}
-        is_queued = line["state"] == QUEUED
-        work.append(
-            {**line, "waits_for": found.waited_for(rows[case.trace_id]) if is_queued else ""}
-        )
+        its = _work_of(case, rows.get(case.trace_id))
+        waits_for = found.waited_for(rows[case.trace_id]) if its.state == QUEUED else ""
+        line = {"state": its.state, "worker": its.worker, "since": its.since}
+        work.append({"request_id": case.request_id, **line, "waits_for": waits_for})
     return {
         "database": address,
         "daemon": str(lease.owner) if lease and lease.held and lease.expires_s > now_s else None,

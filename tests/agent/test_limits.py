@@ -11,10 +11,11 @@ import pytest
 
 from looping import Fake, Running, bare_vault, greeter, looping
 from placet.cli.branches import diff
-from placet.cli.status import show
-from placet.cli.terminal import harmless
-from placet.cli.view import show_screen
-from placet.cli.why import why, why_text
+from placet.cli.screen import show_screen
+from placet.cli.why import why_text
+from placet.client.cases import show
+from placet.client.texts import harmless
+from placet.client.why import why
 from placet.disk.confine import entries_of
 from vaultkit import PLAN
 

@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from tests.cli.test_decide import QUESTION, asking_vault
 
 from messages_api import MessagesApi, call, reply
 from pagekit import Browser, browsing, sqls
-from placet.case.case import Case
 from placet.case.life_cycle import State
-from placet.cli.site import find
+from placet.client.cases import show
+from placet.client.site import find
 from placet.errors import UserError
 from placet.journal.reader import query
 from placet_board.charts import bar_chart, row_chart
@@ -501,25 +502,17 @@ def test_unanswered_question_is_shown_as_waiting(tmp_path: Path) -> None:
     assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*waiting for you', page)
 
 
-def test_merge_is_not_offered_without_commit() -> None:
-    case = {
-        "state": "completed",
-        "intent": "",
-        "asking": None,
-        "branch": "feat/x",
-        "commit": "",
-        "became": "",
-        "plan": "",
-    }
-    ended = Case("t", "r", State.COMPLETED)
-    assert acts(ended, case)["merge"] is acts(ended, case)["drop"] is False
-    assert acts(ended, {**case, "commit": "c0ffee"})["merge"] is True
+def test_merge_is_not_offered_without_commit(vault: TestVault) -> None:
+    ended = replace(vault.site.case("say-hello"), state=State.COMPLETED)
+    shown = replace(show(vault.site, "say-hello"), state=State.COMPLETED, asking=None, commit="")
+    assert acts(ended, shown)["merge"] is acts(ended, shown)["drop"] is False
+    assert acts(ended, replace(shown, commit="c0ffee"))["merge"] is True
 
 
 def test_search_finds_ended_request_missing_from_board(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("placet.cli.status._latest", lambda *_: [])
+    monkeypatch.setattr("placet.client.cases._latest", lambda *_: [])
     assert 'href="/r/no"' not in browser.get("/")
     assert 'href="/r/no"' in browser.get("/?text=no")
     assert 'href="/r/no"' not in browser.get("/?text=no+x")

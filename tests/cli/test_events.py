@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from placet.activity import Action
-from placet.cli.events import last_row, new_rows
+from placet.client.rows import last_row, new_rows
 from placet.host.events import EVENT, FailureDetected, event_of, line_of
 from placet.journal.reader import changes
 from vaultkit import PLAN, TestVault, make_vault, printing, running, until

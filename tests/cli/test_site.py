@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from placet.cli.site import Site
-from placet.cli.terminal import shown_time
-from placet.cli.view import note_text
+from placet.client.notes import note_text
+from placet.client.site import Site
+from placet.client.texts import shown_time
 from placet.errors import UserError
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
@@ -109,7 +109,7 @@ def test_command_waits_for_note_to_be_written(
     assert note_text(site, case, case.plan.path) == text
     late.join()
     vault.plan().unlink()
-    monkeypatch.setattr("placet.cli.view.WRITING_S", 0.1)
+    monkeypatch.setattr("placet.client.notes.WRITING_S", 0.1)
     with pytest.raises(UserError, match="is not there"):
         note_text(site, case, case.plan.path)
 

@@ -20,9 +20,11 @@ from looping import Fake, bare_vault, greeter, looping
 from placet.case.life_cycle import State
 from placet.case.story import Story
 from placet.chat.messages import Ask, Reply, Usage
-from placet.cli import view
-from placet.cli.status import plans, show, status
-from placet.cli.view import call_under_way, case_line, problems, status_screen, turn
+from placet.cli import screen
+from placet.cli.screen import status_screen
+from placet.client.cases import Progress, call_under_way, case_line, plans, show, status
+from placet.client.texts import problems
+from placet.client.words import turn
 from placet.disk.vault import Vault
 from placet.errors import age
 from placet.host.clock import wall
@@ -136,10 +138,10 @@ def test_json_output_keeps_all_keys(known: TestVault) -> None:
         "Similar missions: about $0.84, up to $0.84 so far."
         in (known.root / waiting["plan"]).read_text()
     )
-    assert [one["request_id"] for one in plans(known.site)] == [
+    assert [one.request_id for one in plans(known.site)] == [
         ident for ident, case in cases.items() if case["state"] == "review"
     ]
-    assert show(known.site, "one")["estimate"] is None
+    assert show(known.site, "one").estimate is None
 
 
 def test_cases_ended_before_yesterday_are_counted(
@@ -147,7 +149,7 @@ def test_cases_ended_before_yesterday_are_counted(
 ) -> None:
     found = status(known.site)
     now = status_screen(found)
-    monkeypatch.setattr(view, "wall", lambda: wall() + timedelta(days=3))
+    monkeypatch.setattr(screen, "wall", lambda: wall() + timedelta(days=3))
     later = status_screen(found)
     assert "Ended since yesterday" in now
     assert "Ended since yesterday" not in later
@@ -156,24 +158,24 @@ def test_cases_ended_before_yesterday_are_counted(
 
 def test_running_case_shows_its_step(known: TestVault) -> None:
     found = status(known.site)
-    case = {
-        **next(c for c in found["cases"] if c["request_id"] == "one"),
-        "state": "running",
-        "progress": {"step": 1, "of": 2, "iterations": 3, "cost_usd": 0.25, "budget_usd": 1.0},
-    }
-    text = seen(status_screen({**found, "cases": [case], "daemon": "pid 1"}))
+    case = replace(
+        next(one for one in found.cases if one.request_id == "one"),
+        state=State.RUNNING,
+        progress=Progress(1, 2, 3, 0.25, 1.0),
+    )
+    text = seen(status_screen(replace(found, cases=(case,), daemon="pid 1")))
     assert "Under way (1)" in text
     assert "step 1 of 2 done, 3 iterations, $0.2500 of $1.00" in " ".join(text.split())
 
 
 def test_status_of_thirty_requests_fits_one_screen(known: TestVault) -> None:
     found = status(known.site)
-    (ended, *_, waits, _) = sorted(found["cases"], key=lambda case: str(case["state"]))
-    cases = [
-        {**case, "request_id": f"{case['request_id'][:20]}-{number}", "title": LONG}
-        for number, case in enumerate([waits, ended, {**waits, "intent": "approve"}] * 10)
-    ]
-    many = {**found, "cases": cases, "explained": {f"Inbox/Requests/{LONG}.md": LONG}}
+    (ended, *_, waits, _) = sorted(found.cases, key=lambda case: case.state)
+    cases = tuple(
+        replace(case, request_id=f"{case.request_id[:20]}-{number}", title=LONG)
+        for number, case in enumerate([waits, ended, replace(waits, intent="approve")] * 10)
+    )
+    many = replace(found, cases=cases, explained={f"Inbox/Requests/{LONG}.md": LONG})
     assert len(status_screen(many).splitlines()) > 30
     lines = status_screen(many, 23).splitlines()
     assert len(lines) == 23
@@ -305,25 +307,15 @@ def test_rich_is_imported_only_for_a_terminal(known: TestVault, command: list[st
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_a_reason_of_several_lines_is_shown_whole() -> None:
-    case = dict.fromkeys(("intent", "paused", "asking"))
-    case |= {"state": "failed", "failure": "the last one's problems:\n- no step\n- no scope"}
-    case["carrier"] = None
+def test_a_reason_of_several_lines_is_shown_whole(known: TestVault) -> None:
+    why = "the last one's problems:\n- no step\n- no scope"
+    case = replace(status(known.site).cases[0], state=State.FAILED, failure=why)
     assert turn(case, daemon=True) == "failed: the last one's problems: - no step - no scope"
 
 
-def test_status_shows_the_command_that_runs() -> None:
-    case = dict.fromkeys(("intent", "paused", "asking"))
-    case |= {"state": "running", "carrier": None}
-    case["progress"] = {
-        "step": 0,
-        "of": 2,
-        "iterations": 3,
-        "cost_usd": 0.25,
-        "budget_usd": None,
-        "now": "run_command npm test",
-        "now_s": 95.0,
-    }
+def test_status_shows_the_command_that_runs(known: TestVault) -> None:
+    runs = Progress(0, 2, 3, 0.25, None, "run_command npm test", 95.0)
+    case = replace(status(known.site).cases[0], state=State.RUNNING, progress=runs)
     assert turn(case, daemon=True).endswith("$0.2500; run_command npm test for 1 min")
 
 
@@ -343,7 +335,7 @@ def test_tool_call_is_running_until_outcome_is_recorded(tmp_path: Path) -> None:
         with vault.site.reader("say-hello") as reader, Vault(vault.root) as folder:
             assert call_under_way(reader, case) == "run_command npm test"
             line = case_line(vault.site, folder, reader, runs, {})
-        assert line["progress"]["now"] == "", "nothing runs without a daemon"
+        assert line.progress.now == "", "nothing runs without a daemon"
         journal.commit([AddRecord(trace, attempt, 999, "outcome", "call:9:0", b"{}")])
         with vault.site.reader("say-hello") as reader:
             assert call_under_way(reader, case) == ""
@@ -401,9 +393,9 @@ def test_unreadable_plan_hides_no_request(tmp_path: Path, thing: str) -> None:
             os.mkfifo(plan)
         case _:
             plan.write_bytes(b"x" * 20_000_000)
-    names = [case["request_id"] for case in status(vault.site)["cases"]]
+    names = [case.request_id for case in status(vault.site).cases]
     assert sorted(names) == ["one", "two"]
-    assert show(vault.site, "one")["plan_text"] is None
+    assert show(vault.site, "one").plan_text is None
     assert plans(vault.site)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.cli.test_decide import QUESTION, WIDER, amendment, asking_vault, question, told
 
-from placet.cli.status import status
-from placet.cli.view import rendered
+from placet.cli.screen import rendered
+from placet.client.cases import status
 from placet.note.frontmatter import read_note, stamp
 from placet.plan.left_out import other_tick, with_tick
 from placet.plan.parse import parse_plan
@@ -185,7 +185,7 @@ def test_interrupted_review_loses_nothing(tmp_path: Path) -> None:
         someone.sees("Stopped. What you decided stands.")
         assert someone.ends() == 130
     assert vault.plan("two").read_bytes() == before
-    assert [one["what"] for one in status(vault.site)["intents"]] == ["approve"]
+    assert [one.what for one in status(vault.site).intents] == ["approve"]
     with reviewing(vault) as someone:
         someone.sees("two [")
         someone.terminal.types("\x04")

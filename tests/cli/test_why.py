@@ -24,7 +24,7 @@ from placet.case.explain import (
 )
 from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
-from placet.cli.view import not_there
+from placet.client.notes import not_there
 from placet.errors import ENDS, End, FailureClass
 from placet.plan.plan import Plan, Step
 from placet.plan.scope import Scope

@@ -26,11 +26,11 @@ from placet.case.story import facts
 from placet.chat.budget import DEFAULT_PRICES
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
 from placet.chat.retry import RetryPolicy
-from placet.cli import view
+from placet.cli import screen as screen_module
 from placet.cli.demo import called
 from placet.cli.main import main
-from placet.cli.status import plans, status
-from placet.cli.view import status_screen
+from placet.cli.screen import status_screen
+from placet.client.cases import plans, status
 from placet.errors import End, counted
 from placet.plan.comments import REMARKS, comments
 from placet.tools.base import Outcome, Toolbox
@@ -536,11 +536,11 @@ def test_status_names_next_step_and_counts_failed_plan(
 ) -> None:
     with looping(vault, model=lambda: Fake(one_fails), time=Time()) as run:
         completed(run, "fails", "hello")
-        monkeypatch.setattr(view, "wall", run.loop.ports.clock.wall)
+        monkeypatch.setattr(screen_module, "wall", run.loop.ports.clock.wall)
         told = vault.click("status").stdout
         assert told.index("failed  fails  ") < told.index("hello  done: "), "what waits comes first"
         found = status(vault.site)
-        assert [case["request_id"] for case in plans(vault.site)] == ["fails"]
+        assert [case.request_id for case in plans(vault.site)] == ["fails"]
         screen = status_screen(found)
         assert "Waits for you (1)" in screen
         assert "placet diff hello, placet merge hello" in screen

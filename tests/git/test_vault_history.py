@@ -20,7 +20,7 @@ from disks import fill_up, small_disk_at
 from gitkit import git, settle_home
 from looping import Fake, greeter, looping
 from placet.chat.messages import Ask, Reply
-from placet.cli.site import Site
+from placet.client.site import Site
 from placet.git.repository import open_repo
 from placet.git.vault_history import keep_notes
 from vaultkit import PLAN, Saved, TestVault, make_vault, meddling, until

@@ -22,8 +22,9 @@ from placet.case.case import SOMEONE
 from placet.case.intents import INTENT_JSON, Intent
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
-from placet.cli import decide, journal
-from placet.cli.status import status
+from placet.cli import journal
+from placet.client import decisions
+from placet.client.cases import status
 from placet.errors import UserError
 from placet.host import intents
 from placet.host.intents import Mailbox
@@ -200,8 +201,8 @@ def test_without_a_daemon_a_decision_is_saved(tmp_path: Path) -> None:
     done = vault.click("approve", "say-hello", "--yes", "--json")
     assert json.loads(done.stdout)["state"] == "pending"
     assert "Approved. The mission starts when the daemon runs: placet run" in done.stderr
-    (waits,) = status(vault.site)["intents"]
-    assert (waits["what"], waits["by"], waits["via"]) == ("approve", ME, "cli")
+    (waits,) = status(vault.site).intents
+    assert (waits.what, waits.by, waits.via) == ("approve", ME, "cli")
     assert "`placet approve` waits" in vault.click("status").stdout
     assert "`placet approve` waits for the daemon." in vault.click("why", "say-hello").stdout
     assert not vault.click("plans", "--json").stdout.strip("[]\n ")
@@ -211,7 +212,7 @@ def test_unanswered_command_is_reported_as_pending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vault = planned(tmp_path)
-    monkeypatch.setattr(decide, "ANSWER_S", 0.1)
+    monkeypatch.setattr(decisions, "ANSWER_S", 0.1)
     with started(vault):  # it does not tick
         done = vault.click("approve", "say-hello", "--yes", "--json")
     assert json.loads(done.stdout)["state"] == "pending"
@@ -224,7 +225,7 @@ def test_a_refusal_by_the_daemon_is_printed(tmp_path: Path) -> None:
         left_behind = intent(vault, digest="0" * 64)
         intents.leave(folder(vault), left_behind)
         with vault.site.reader("say-hello"):
-            answered = decide._answer_to(vault.site, left_behind)
+            answered = decisions._answer_to(vault.site, left_behind)
         assert answered is not None
         assert "was changed since you read it" in answered
         done = vault.click("approve", "say-hello", "--yes", "--json")

@@ -28,7 +28,7 @@ from click.testing import CliRunner
 from gitkit import fingerprint, git
 from placet.activity import CommittedRow
 from placet.cli.init import init
-from placet.cli.site import Site
+from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.config import accept, load
 from placet.host.events import FailureDetected, event_of

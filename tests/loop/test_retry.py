@@ -21,10 +21,11 @@ from placet.case.life_cycle import State
 from placet.case.waiting import Hold, Why
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
 from placet.chat.retry import RetryPolicy
-from placet.cli import status as look
-from placet.cli.site import Site
-from placet.cli.view import status_screen
-from placet.cli.why import why as why_of
+from placet.cli.screen import status_screen
+from placet.client import cases
+from placet.client.cases import status
+from placet.client.site import Site
+from placet.client.why import why as why_of
 from placet.host.config import load
 from placet.journal.writes import AcquireLease, Conflict, PutCase, ReleaseLease
 from placet.loop.app import daemon
@@ -58,9 +59,7 @@ def side_notes(vault: TestVault) -> list[str]:
 
 
 def shown(vault: TestVault) -> str:
-    return status_screen(
-        look.status(Site(str(vault.root), {"PLACET_STATE_HOME": str(vault.state)}))
-    )
+    return status_screen(status(Site(str(vault.root), {"PLACET_STATE_HOME": str(vault.state)})))
 
 
 def finished(running: Running, count: int = 1) -> None:
@@ -180,9 +179,9 @@ def test_new_hold_cause_replaces_earlier_one(tmp_path: Path) -> None:
             )
             assert words in shown(vault)
         why = why_of(Site(str(vault.root), {"PLACET_STATE_HOME": str(vault.state)}), "say-hello")
-        assert any(words in said for said in why["why"]), why
+        assert any(words in said for said in why.why), why
         assert not any(other in f"{why} {shown(vault)}" for _, other in tried if other != words)
-        assert why["next"] == ["Fix that first.", "Start it: placet run"]
+        assert why.next == ("Fix that first.", "Start it: placet run")
     assert len(vault.rows("model.waiting")) == 1
 
 
@@ -511,7 +510,7 @@ def test_waits_count_the_time_asleep(tmp_path: Path) -> None:
 
 def status_of(vault: TestVault, time: Time) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(look, "Clock", lambda: time.clock)
+        patch.setattr(cases, "Clock", lambda: time.clock)
         return shown(vault)
 
 

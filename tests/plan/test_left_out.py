@@ -11,7 +11,8 @@ import pytest
 from gitkit import git
 from looping import Fake, Running, Time, looping, results, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.cli.decide import proposal, proposal_text
+from placet.cli.decide import proposal_text
+from placet.client.decisions import proposal
 from placet.note.checkboxes import BOX_WORDS
 from placet.note.frontmatter import plan_digest, stamp
 from placet.plan.left_out import contradictions

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,9 @@ from starlette.requests import Request
 
 from boardhttp import elements, served
 from payloads import HIDDEN, payloads
+from placet.case.life_cycle import State
+from placet.case.waiting import Why
+from placet.client.cases import ModelWait, Progress
 from placet.errors import UserError
 from placet_board.address import Address
 from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in, tell_link
@@ -279,7 +283,7 @@ def test_pages_of_hostile_vault_contain_no_injection(vault: TestVault) -> None:
 
 def poisoned(value: Any, text: str, name: str = "") -> Any:
     """Return a page's values with every text that may be anybody's replaced."""
-    if name in KEPT or value is None or isinstance(value, (bool, int, float)):
+    if name in KEPT or value is None or isinstance(value, (bool, int, float, Enum)):
         return value
     if isinstance(value, Column):
         cards, others = poisoned((value.cards, value.others), text)
@@ -321,24 +325,25 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         ("request.html", {"said": "x", **request_page(site, ident)})
         for ident in idents(vault).values()
     ]
-    progress = {"step": 1, "of": 2, "iterations": 3, "cost_usd": 1.0, "budget_usd": 2.0}
+    progress = Progress(1, 2, 3, 1.0, 2.0)
     running = deepcopy(found[0][1])
-    running["found"] |= {
-        "intent": "approve",
-        "failure": "x",
-        "approved_by": "x",
-        "portal": "x",
-        "progress": progress,
-        "state": "failed",
-    }
+    running["found"] = replace(
+        running["found"],
+        intent="approve",
+        failure="x",
+        approved_by="x",
+        portal="x",
+        progress=progress,
+        state=State.FAILED,
+    )
     running["no_patch"] = UserError("x")
     running["can"] = dict.fromkeys(running["can"], True)
     card = Card(
         "x", "x", "review", "x", "x", NOW, "x", "x", 7, ("x",), 2, progress,
         "x", Track(2, "waits"),
     )  # fmt: skip
-    status = board.status(site)
-    status |= {"paused": True, "waits": {"notice": "x"}, "stuck": ["x"], "daemon": None}
+    wait = ModelWait(Why.BLOCKED, "x", NOW, "x")
+    status = replace(board.status(site)[0], paused=True, waits=wait, stuck=("x",), daemon=None)
     index = {
         "found": status,
         "columns": [Column("requests", "Requests", "hint", (card,), (("x", "x"),))],

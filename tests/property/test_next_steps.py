@@ -19,10 +19,10 @@ from gitkit import make_repo
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.case.explain import explain_state
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.cli.site import Site
-from placet.cli.status import status
-from placet.cli.view import turn
-from placet.cli.why import why
+from placet.client.cases import status
+from placet.client.site import Site
+from placet.client.why import why
+from placet.client.words import turn
 from placet.note.frontmatter import stamp
 from vaultkit import ME, PLAN, TestVault, make_vault
 
@@ -234,8 +234,8 @@ def test_request_in_quiet_time_is_not_planned(tmp_path: Path) -> None:
             run.loop.tick()
             clock.pass_time(1)
         with patch.object(Site, "daemon", "a daemon"):
-            assert "unchanged for 30 s" in why(vault.site, "say-hello")["why"][0]
-            (case,) = status(vault.site)["cases"]
+            assert "unchanged for 30 s" in why(vault.site, "say-hello").why[0]
+            (case,) = status(vault.site).cases
             assert turn(case, daemon=True).startswith("is planned once you stop writing")
 
 

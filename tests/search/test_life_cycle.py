@@ -42,7 +42,7 @@ from placet.case.question_note import shown_digest
 from placet.case.request import read_request
 from placet.case.sorting import CaseNotes, sort_notes
 from placet.chat.result import Drifted
-from placet.cli import view
+from placet.cli import screen
 from placet.codec import sha256
 from placet.note.frontmatter import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
 from placet.note.paths import QUEUES, Folder
@@ -558,7 +558,7 @@ def test_result_of_earlier_generation_is_ignored() -> None:
     assert decide(case, PlanningFailed(case.generation - 1, "late", "X"), NOW) is None
 
 
-@pytest.mark.parametrize("table", [explain._STATES, view.COLOURS])
+@pytest.mark.parametrize("table", [explain._STATES, screen.COLOURS])
 def test_every_state_is_in_every_state_table(table: Mapping[State, object]) -> None:
     assert set(table) >= set(State)
 

@@ -19,9 +19,11 @@ from placet.agent.workplace import checkpoint_ref, kept_index
 from placet.case.case import Branch, Case
 from placet.case.explain import of_last_mission, state_sentence
 from placet.case.life_cycle import State
-from placet.cli.decide import claim, must_say_something
-from placet.cli.site import Site, ident_argument, json_option, site_option
-from placet.cli.terminal import echo, harmless, out, say
+from placet.cli.options import ident_argument, json_option, site_option
+from placet.cli.terminal import echo, out, say
+from placet.client.decisions import claim, must_say_something
+from placet.client.site import Site
+from placet.client.texts import harmless
 from placet.disk.errors import Changed, Gone, NotAFile, Stale, TooLarge
 from placet.disk.vault import Vault
 from placet.errors import UserError

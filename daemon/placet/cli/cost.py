@@ -11,9 +11,11 @@ from typing import Any
 
 import click
 
-from placet.cli.site import Site, json_option, site_option
-from placet.cli.terminal import json_text, say, shown_time
-from placet.cli.view import drawn, styled, table
+from placet.cli.options import json_option, site_option
+from placet.cli.screen import drawn, styled, table
+from placet.cli.terminal import say
+from placet.client.site import Site
+from placet.client.texts import json_text, shown_time
 from placet.errors import UserError, counted, dollars, rfc3339
 from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission

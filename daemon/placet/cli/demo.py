@@ -20,11 +20,13 @@ from pathlib import Path
 
 import click
 
+from placet.case.life_cycle import State
 from placet.cli.init import init
-from placet.cli.site import Site
-from placet.cli.status import show
-from placet.cli.terminal import colour, fitted, harmless
-from placet.cli.view import model_line
+from placet.cli.terminal import colour, fitted
+from placet.client.cases import show
+from placet.client.site import Site
+from placet.client.texts import harmless
+from placet.client.words import model_line
 from placet.errors import UserError, counted
 from placet.git.run import BOT
 from placet.git.vault_history import init_repo
@@ -101,16 +103,16 @@ def _play(folder: Path, *, live: bool) -> None:
     with _daemon(site) as is_alive:
         note = "'../Fix the median.md'"
         run("Drop a request into the vault.", f"cat {note}; mv {note} Inbox/Requests/")
-        _await(site, is_alive, "planning")
+        _await(site, is_alive, State.PLANNING)
         run("The agent wrote a plan. Read it.", f"cat Inbox/Plans/{IDENT}_plan.md")
         run(
             "Approve it: move it to System/Active.",
             f"mv Inbox/Plans/{IDENT}_plan.md System/Active/",
         )
-        _await(site, is_alive, "review")
+        _await(site, is_alive, State.REVIEW)
         run("Follow the work.", f"placet watch {IDENT}")
         run("Read the report.", f"cat Knowledge/Reports/*_{IDENT}.md")
-    branch = shlex.quote(show(site, IDENT)["branch"])
+    branch = shlex.quote(show(site, IDENT).branch)
     run("Your checkout was not touched. Look at the branch.", f"placet diff {IDENT}")
     run(
         "Run the test that failed, on the branch.",
@@ -155,14 +157,14 @@ def _daemon(site: Site) -> Iterator[Callable[[], bool]]:
         process.wait()
 
 
-def _await(site: Site, is_alive: Callable[[], bool], state: str) -> None:
+def _await(site: Site, is_alive: Callable[[], bool], state: State) -> None:
     """Wait until the request is in another state than this one, and its notes are written."""
     until = time.monotonic() + PATIENCE_S
     while is_alive() and time.monotonic() < until:
         with suppress(UserError):  # the daemon has not seen it yet
             found = show(site, IDENT)
-            notes = [site.vault / found[name] for name in ("plan", "report") if found[name]]
-            if found["state"] != state and all(note.exists() for note in notes):
+            notes = [site.vault / path for path in (found.plan, found.report) if path]
+            if found.state != state and all(note.exists() for note in notes):
                 return
         time.sleep(STEP_S)
     log = (site.vault.parent / "daemon.log").read_text(errors="replace")

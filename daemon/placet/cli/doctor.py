@@ -19,11 +19,13 @@ from placet.agent.commits import leftover_worktrees
 from placet.chat.messages import ModelError, ModelErrorKind
 from placet.cli.init import is_here, speaks_messages
 from placet.cli.journal import older_copy
+from placet.cli.options import json_option, site_option
 from placet.cli.portals import problem_of
 from placet.cli.service import key_file
-from placet.cli.site import Site, json_option, site_option, user
-from placet.cli.terminal import colour, local_times, out
-from placet.cli.view import NO_ROOM, disk_trouble
+from placet.cli.terminal import colour, out
+from placet.client.cases import NO_ROOM, disk_trouble
+from placet.client.site import Site, user
+from placet.client.texts import local_times
 from placet.disk.files import put
 from placet.disk.vault import Vault
 from placet.errors import UserError, rfc3339

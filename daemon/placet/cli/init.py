@@ -20,8 +20,8 @@ from placet.agent.workplace import VAULT_EXCLUDES
 from placet.case.notes import ASKS, inspect_note
 from placet.chat.budget import DEFAULT_PRICES
 from placet.cli.portals import add_portal
-from placet.cli.site import Site, here
 from placet.cli.terminal import echo, say
+from placet.client.site import Site, here
 from placet.disk.errors import AlreadyThere, Unreadable
 from placet.disk.vault import Vault
 from placet.errors import UserError, counted, megabytes, one_line

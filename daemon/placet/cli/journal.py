@@ -25,11 +25,12 @@ from placet.activity import Action, CommittedRow, Entity
 from placet.case.case import CASE_JSON, Case
 from placet.case.life_cycle import OPEN, State, diagram
 from placet.case.story import Story, Verbosity
-from placet.cli.events import ROWS, new_rows, patiently
-from placet.cli.site import Site, complete_ids, find, ident_argument, json_option, site_option
-from placet.cli.status import as_row
-from placet.cli.terminal import colour, echo, fitted, harmless, json_text, out, say, shown_time
-from placet.cli.view import columns, on_terminal, row_text, table_text
+from placet.cli.options import complete_ids, ident_argument, json_option, site_option
+from placet.cli.screen import columns, on_terminal, row_text, table_text
+from placet.cli.terminal import colour, echo, fitted, out, say
+from placet.client.rows import ROWS, Row, as_row, new_rows, patiently
+from placet.client.site import Site, find
+from placet.client.texts import harmless, json_text, shown_time
 from placet.errors import UserError, counted, rfc3339
 from placet.host.events import event_of, line_of
 from placet.host.intents import waiting_in
@@ -217,7 +218,7 @@ def journal_rows(
     limit: int | None,
     follow: bool,
     as_json: bool,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Give the last `limit` rows, in order; with `follow` also those that are written from now on.
 
     Without a limit it is all rows of one request, or the last LAST of all. Git processes that went

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from placet.cli.site import site_option
+from placet.cli.options import site_option
 from placet.cli.terminal import boundary
 from placet.host.plugins import COMMANDS as PLUGINS
 from placet.host.plugins import plugin

@@ -14,8 +14,9 @@ import click
 from placet.case.case import CASE_JSON
 from placet.case.life_cycle import OPEN
 from placet.case.request import unfit
-from placet.cli.site import Site, here, json_option, site_option
+from placet.cli.options import json_option, site_option
 from placet.cli.terminal import colour, out, say
+from placet.client.site import Site, here
 from placet.errors import UserError, one_line
 from placet.git.repository import (
     all_refs,

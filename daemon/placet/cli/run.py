@@ -19,8 +19,9 @@ from placet.agent.workplace import Bounds
 from placet.case.case import Case
 from placet.case.story import Verbosity
 from placet.cli.journal import StderrWriter, times_of_its_own
-from placet.cli.site import Site, ident_argument, json_option, site_option
+from placet.cli.options import ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
+from placet.client.site import Site
 from placet.errors import ToolError, UserError, counted
 from placet.host.config import in_force
 from placet.host.state import known_vaults, state_home, vault_state

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import click
 
-from placet.cli.site import Site, site_option
+from placet.cli.options import site_option
 from placet.cli.terminal import say
+from placet.client.site import Site
 from placet.disk.files import put
 from placet.errors import UserError
 from placet.models.server import CREDENTIAL

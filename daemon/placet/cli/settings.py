@@ -16,8 +16,10 @@ import click
 from pydantic.fields import FieldInfo
 
 from placet.cli.init import DEMO_NAME, KEY, fitting_name
-from placet.cli.site import Site, json_option, site_option
-from placet.cli.terminal import json_text, out, say
+from placet.cli.options import json_option, site_option
+from placet.cli.terminal import out, say
+from placet.client.site import Site
+from placet.client.texts import json_text
 from placet.errors import UserError
 from placet.host.config import (
     Config,

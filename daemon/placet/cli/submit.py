@@ -7,28 +7,20 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from pathlib import Path
 
 import click
 
-from placet.agent.prompts import agents
-from placet.case.notes import inspect_note
-from placet.case.request import RequestProblems, read_request, title_of
-from placet.cli.events import last_row
 from placet.cli.journal import await_case, follow
-from placet.cli.site import Site, json_option, site_option
-from placet.cli.terminal import echo, json_text, out, say
-from placet.disk.errors import AlreadyThere
-from placet.disk.vault import Vault
+from placet.cli.options import json_option, site_option
+from placet.cli.terminal import echo, out, say
+from placet.client.requests import submit
+from placet.client.rows import last_row
+from placet.client.site import Site
+from placet.client.texts import json_text
 from placet.errors import UserError
-from placet.journal.database import is_begun
-from placet.journal.reader import Reader, open_reader
-from placet.note.frontmatter import Frontmatter, UnsafeEdit, read_note, stamp
-from placet.note.paths import Folder, request_id, trace_id
 
 
 @click.command("submit")
@@ -123,91 +115,6 @@ def edited(body: str) -> Iterator[str]:
     shutil.rmtree(path.parent)
 
 
-class Submitted(NamedTuple):
-    """A new request: its note's path, and the ids that follow from that and the text."""
-
-    path: str
-    request_id: str
-    trace_id: str
-
-
-def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any]) -> Submitted:
-    """Drop a request into the vault; return its path in it, and its ids.
-
-    `meta` goes into its frontmatter. The name is the title's; a name that is taken gets a number.
-    """
-    if not text.strip():
-        raise UserError("The request is empty.", "Say what you want done.", exit_code=2)
-    config = site.in_force().config  # a portal counts as it was accepted
-    # the text may be a whole note, frontmatter and all
-    body = read_note(text.encode()).body.strip()
-    name = _file_name(
-        title or title_of("request.md", body if body.startswith("#") else "# " + body)
-    )
-    raw = text.encode()
-    if not raw.endswith(b"\n"):
-        raw += b"\n"
-    if meta:
-        with _can_be_edited("The request"):
-            raw = stamp(raw, dict(meta), kind_if_none=Frontmatter(config.vault.frontmatter))
-    try:  # whoever types it hears at once what the daemon would say in a side note
-        read_request(
-            f"{name}.md",
-            read_note(raw),
-            agents(site.vault),
-            config.portals,
-            config.vault.default_agent,
-            config.vault.own_keys,
-        )
-    except RequestProblems as found:
-        raise UserError(
-            "\n  ".join(["The request cannot be used:", *found.problems]),
-            "Nothing was written. Fix it, then try again.",
-            exit_code=2,
-        ) from found
-    with Vault(site.vault) as folder:
-        folder.ensure_folders()
-        for n in range(1, 1000):
-            path = f"{Folder.REQUESTS}/{name}{'' if n == 1 else f' {n}'}.md"
-            made = _with_ids(site, path, raw)  # before a daemon sees it and gives them
-            try:
-                if folder.publish(path, raw, in_whole=True):
-                    return made
-            except AlreadyThere:
-                continue
-    raise UserError(
-        f"There are a thousand requests named {name!r} already.", "Give another --title."
-    )
-
-
-def _with_ids(site: Site, path: str, raw: bytes) -> Submitted:
-    """Return a request with the ids that a daemon will give it, as `open_requests` does."""
-    name, note = PurePosixPath(path).name, inspect_note(path, raw, "")
-    trace, ordinal = note.trace_id, 0
-    if not is_begun(site.state.journal):
-        return Submitted(path, request_id(name, ()), trace or trace_id(name, note.digest, 0))
-    with open_reader(site.state.journal) as reader:
-        while not trace or reader.cases_named(trace):
-            trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
-        return Submitted(path, request_id(name, _Taken(reader)), trace)
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken(Container[str]):
-    """The ids that a journal has."""
-
-    reader: Reader
-
-    def __contains__(self, request_id: object) -> bool:
-        return self.reader.is_taken(str(request_id))
-
-
-def _file_name(title: str) -> str:
-    title = re.sub(r"(\.md)+\Z", "", title.strip(), flags=re.IGNORECASE)
-    name = "".join(" " if c in '\\/:*?"<>|#^[]' or ord(c) < 32 else c for c in title)
-    return " ".join(name.split()).strip(". ")[:80].strip() or "Request"
-
-
 def _number(given: str | None) -> float | str | None:
     """Return a number as one: Obsidian shows a quoted one as a mistake.
 
@@ -232,15 +139,6 @@ def _read(file: str) -> str:
         raise UserError(
             f"{what} is not text in UTF-8.", "Convert it, then try again.", exit_code=2
         ) from error
-
-
-@contextmanager
-def _can_be_edited(what: str) -> Iterator[None]:
-    """Turn a note whose frontmatter cannot be edited into a UserError that names it as `what`."""
-    try:
-        yield
-    except UnsafeEdit as error:
-        raise UserError(f"{what}: {error}", "Fix its frontmatter, then try again.") from error
 
 
 def _say_if_down(site: Site) -> None:

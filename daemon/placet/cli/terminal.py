@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
 
-from placet.disk.errors import RETRIED
-from placet.errors import FULL, PlacetError, UserError, local, machine_errno
-from placet.host.clock import wall
-from placet.note.paths import show as visible
+from placet.client.texts import harmless, hint_of, json_text
+from placet.errors import FULL, PlacetError, UserError, machine_errno
 
 
 @contextmanager
@@ -86,11 +83,6 @@ def _fail(error: UserError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def hint_of(error: UserError) -> str:
-    """Return what helps a person whose own act met an error: no daemon tries that again."""
-    return error.hint.replace(RETRIED, "then try again.")
-
-
 def say(text: str) -> None:
     """Print a sentence for people to stderr."""
     echo(f"placet: {harmless(text)}", err=True)
@@ -104,15 +96,6 @@ def out(text: str, data: Any, *, as_json: bool) -> None:
     echo(text)
 
 
-def json_text(data: Any, *, indent: int | None = None) -> str:
-    """Return data as JSON; invisible characters and those that reverse text are escaped."""
-    text = json.dumps(data, ensure_ascii=False, indent=indent, default=_plain)
-    return _UNSEEN.sub(lambda c: c[0] if c[0].isprintable() else json.dumps(c[0])[1:-1], text)
-
-
-_UNSEEN = re.compile(r"[^\n -~]")
-
-
 def echo(text: str, *, err: bool = False) -> None:
     """Print for people: wrapped to a terminal's width, unchanged into a pipe."""
     if (sys.stderr if err else sys.stdout).isatty():
@@ -120,26 +103,9 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(text.encode(errors="backslashreplace").decode(), err=err)
 
 
-def _plain(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
 def colour(text: str, name: str, *, bold: bool = False) -> str:
     """Return text in a colour, unless `NO_COLOR` asks for none (https://no-color.org)."""
     return text if os.environ.get("NO_COLOR") else click.style(text, fg=name, bold=bold)
-
-
-def shown_time(moment: str) -> str:
-    """Return a moment for people: local time, with the date where it is not today."""
-    return local(moment, now=wall())
-
-
-_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
-
-
-def local_times(lines: Sequence[str]) -> list[str]:
-    """Return sentences with their moments, which are as data has them, in local time."""
-    return [_MOMENT.sub(lambda found: shown_time(found[0]), line) for line in lines]
 
 
 def fitted(text: str, width: int, *, hang: int = 2) -> str:
@@ -173,8 +139,3 @@ def _broken(line: str, width: int, hang: int) -> list[str]:
         else:
             now, used = (f"{now} {word}", used + 1 + size) if number else (word, size)
     return [*lines, now]
-
-
-def harmless(text: str) -> str:
-    """Return a text with characters written out that move a terminal's cursor or hide something."""
-    return "".join(char if char in "\n\t\\" else visible(char) for char in text)

@@ -19,11 +19,15 @@ from placet.case.intents import What
 from placet.case.life_cycle import State
 from placet.case.notes import body_of
 from placet.case.question_note import option_meant
-from placet.cli.decide import Done, decide, plan_text, proposal, proposal_text, saved
-from placet.cli.site import Site, site_option
-from placet.cli.status import plans
-from placet.cli.terminal import colour, echo, harmless, hint_of, say, shown_time
-from placet.cli.view import asking_text, asks_for_more, rendered, wider_scope
+from placet.cli.decide import proposal_text
+from placet.cli.options import site_option
+from placet.cli.screen import rendered, wider_scope
+from placet.cli.terminal import colour, echo, say
+from placet.client.cases import CaseLine, plans
+from placet.client.decisions import Done, decide, proposal, saved
+from placet.client.notes import asking_text, asks_for_more, note_of_plan
+from placet.client.site import Site
+from placet.client.texts import harmless, hint_of, shown_time
 from placet.errors import UserError, counted
 from placet.note.box import unmarked
 from placet.note.frontmatter import read_note
@@ -81,7 +85,7 @@ def _review(site: Site) -> None:
     passed: set[tuple[Any, ...]] = set()
     while waiting := [line for line in plans(site) if _name(line) not in passed]:
         passed.add(_name(waiting[0]))
-        if not _attend(site, waiting[0]["trace_id"], more=len(waiting) - 1):
+        if not _attend(site, waiting[0].trace_id, more=len(waiting) - 1):
             break
     left = len(plans(site))
     say(f"{counted(left, 'thing')} still wait for you" if left > 1 else _LEFT[left])
@@ -90,9 +94,9 @@ def _review(site: Site) -> None:
 _LEFT = ("nothing waits for you", "one thing still waits for you")
 
 
-def _name(line: Mapping[str, Any]) -> tuple[Any, ...]:
-    asking = line["asking"] or {"kind": "", "number": 0}
-    return line["trace_id"], line["revision"], line["plan"], asking["kind"], asking["number"]
+def _name(line: CaseLine) -> tuple[Any, ...]:
+    asked = ("", 0) if line.asking is None else (line.asking.kind, line.asking.number)
+    return line.trace_id, line.revision, line.plan, *asked
 
 
 def _attend(site: Site, trace_id: str, *, more: int) -> bool:
@@ -128,7 +132,7 @@ def _read(site: Site, trace_id: str) -> Read | None:
         raw = asking_text(site, case)
         return Read(case, raw, _question(case, raw))
     else:
-        raw = plan_text(site, case)
+        raw = note_of_plan(site, case)
         return Read(case, raw, _plan(site, case, raw))
     return None
 

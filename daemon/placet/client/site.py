@@ -1,4 +1,4 @@
-"""Find the vault that a command works on, and define the options that commands share."""
+"""Find the vault that a person works on, with its state folder, settings and journal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import getpass
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import click
+from typing import TYPE_CHECKING, Literal
 
 from placet.errors import UserError
 from placet.note.paths import CONFIG_PATH
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from placet.host.state import StateFolder
     from placet.journal.reader import Reader
 
-Command = Callable[..., Any]
 NEAR_AMONG = 1_000
 """Number of the latest requests whose IDs are completed or suggested."""
 
@@ -183,34 +180,3 @@ def find(reader: Reader, ident: str) -> Case:
             exit_code=3,
         )
     return found[0]
-
-
-def site_option(command: Command) -> Command:
-    """Give a command `--vault`, also before its name, and its Site as the first argument."""
-    option = click.option(
-        "--vault",
-        metavar="DIR",
-        expose_value=False,
-        callback=_take,
-        type=click.Path(readable=False),
-        help="The vault; else $PLACET_VAULT, else the folder you are in.",
-    )
-    return option(click.make_pass_decorator(Site)(command))
-
-
-def _take(context: click.Context, _: click.Parameter, given: str | None) -> None:
-    if given or context.obj is None:
-        context.obj = Site(given)
-
-
-def complete_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    """Return the IDs of the latest requests that begin so; none if the journal is not readable."""
-    from placet.journal.reader import open_reader
-
-    with suppress(Exception), open_reader((context.obj or Site(None)).state.journal) as reader:
-        return [name for name in reader.request_ids(NEAR_AMONG) if name.startswith(begun)]
-    return []
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-ident_argument = click.argument("ident", metavar="ID", shell_complete=complete_ids)

@@ -1,0 +1,109 @@
+"""Put cases into words, for a terminal and for a page."""
+
+from __future__ import annotations
+
+from placet.case.life_cycle import State
+from placet.client.cases import Asked, CaseLine, Progress, Today
+from placet.client.texts import first_line, on_one_line
+from placet.errors import age, counted, dollars
+from placet.note.paths import show as visible
+
+
+def changed_words(number: int) -> str:
+    """Return the line about notes that changed while no daemon ran; empty for none."""
+    return f"{counted(number, 'note')} changed since the daemon last ran" if number else ""
+
+
+def next_step(case: CaseLine) -> str:
+    """Return the commands for a branch that is neither merged nor dropped; else an empty string."""
+    if case.state is not State.COMPLETED or case.intent or not case.commit or case.became:
+        return ""
+    ident = case.request_id
+    return f"placet diff {ident}, placet merge {ident}"
+
+
+MAX_FAILURE = 500
+"""Characters of a failure's reason that `placet status` shows; `placet why` has all."""
+
+
+def model_line(provider: str, name: str) -> str:
+    """Return which model works here; the scripted one says so."""
+    if not provider:
+        return "not known, as System/placet.toml cannot be used"
+    if provider == "scripted":
+        return f"{name}: SCRIPTED, replies are replayed from a file, no model is asked"
+    return f"{name} ({provider})"
+
+
+def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
+    """Return a case's state in words: what a command asked for, else what the journal has.
+
+    `held` says that all work waits for the model, which was said above.
+    """
+    if case.intent:
+        return f"`placet {case.intent}` waits for the daemon"
+    if case.paused:
+        return "waits, as work is paused (placet resume)"
+    now = case.state.title
+    if not daemon and case.state.next_step:
+        now = f"{case.state.next_step} when a daemon runs"
+    if case.carrier is not None and case.carrier.now:
+        now = case.carrier.now
+    elif daemon and case.begun is False:
+        now = "is planned once you stop writing, or a place is free"
+    failed = visible(case.model_trouble or "") if daemon else ""
+    if failed and held:
+        return f"waits for the model, as all work does{_detail(case)}"
+    trouble = f"; the last call of the model failed: {failed}" if failed else ""
+    return f"{now}{_detail(case)}{trouble}"
+
+
+def today_words(used: Today) -> str:
+    """Return today's use of the model against the day's limits."""
+    usd = f" of ${used.day_usd:.2f}" if used.day_usd else ""
+    tokens = f" of {used.day_tokens:,}" if used.day_tokens else ""
+    return f"{dollars(used.cost_usd)}{usd}, {used.tokens:,}{tokens} tokens"
+
+
+def asks(asked: Asked) -> str:
+    """Return where a case asks a person, and what, on one line."""
+    question = f": {first_line(asked.question)}" if asked.question else ""
+    return f"{visible(asked.path)}{question}"
+
+
+def _detail(case: CaseLine) -> str:
+    if case.asking is not None:
+        what = "" if case.asking.kind == "question" else " on a wider scope"
+        return f"{what}: {asks(case.asking)}"
+    if case.progress is not None:
+        return f": {_progress(case.progress)}"
+    if case.state is State.FAILED:
+        return f": {on_one_line(case.failure, MAX_FAILURE)}" if case.failure else ""
+    if case.state is State.REVIEW:
+        return f": {visible(case.plan)}"
+    if case.state is State.COMPLETED and not case.commit:
+        return ": nothing was changed"
+    if not case.branch:
+        return ""
+    return f": {visible(case.branch)}" + (f", {case.became}" if case.became else "")
+
+
+def _progress(found: Progress) -> str:
+    """Return how far a mission is: "step 1 of 2 done, 3 iterations, $0.0123 of $0.50"."""
+    budget = f" of ${found.budget_usd:.2f}" if found.budget_usd is not None else ""
+    done = " done" if found.step else ""
+    turns = counted(found.iterations, "iteration")
+    doing = f"; {visible(found.now)} for {age(found.now_s)}" if found.now else ""
+    return (
+        f"step {found.step} of {found.of}{done}, {turns}, {dollars(found.cost_usd)}{budget}{doing}"
+    )
+
+
+def kind(case: CaseLine) -> str:
+    """Return what waits of a case: a question, a wider scope, or which revision of a plan."""
+    if case.asking is not None:
+        return "a question" if case.asking.kind == "question" else "a wider scope"
+    revision = f"revision {case.revision}"
+    if case.state is not State.FAILED:
+        return revision
+    return f"{revision}, {'its mission failed' if case.report else 'it could not be revised'}"

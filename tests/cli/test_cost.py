@@ -19,7 +19,7 @@ from guidekit import blocks
 from looping import Fake, bare_vault, greeter, looping
 from placet.activity import Action, Activity, Actor, Entity
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
-from placet.cli.cost import cost, moment
+from placet.client.costs import cost, moment
 from placet.errors import UserError
 from placet.journal.reader import query
 from placet.journal.writes import AddActivity

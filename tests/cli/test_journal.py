@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.test_run import without_times
 
-from placet.cli import journal
+from placet.cli import watch
 from placet.journal.reader import Reader
 from placet.journal.writes import PendingCommand
 from placet.note.paths import Folder
@@ -130,7 +130,7 @@ def test_watch_announces_plan_after_note_exists(
 
     monkeypatch.setattr(Reader, "pending_commands", still_pending)
     with pytest.raises(IndexError):  # it has told, and looks again
-        journal.follow(vault.site, trace, as_json=False)
+        watch.follow(vault.site, trace, as_json=False)
     assert "a plan waits for you" in capsys.readouterr().out
 
 

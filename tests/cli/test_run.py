@@ -17,8 +17,9 @@ import pytest
 
 from placet.activity import Action, CommittedRow
 from placet.case.story import Story, Verbosity
-from placet.cli import journal as follow
-from placet.cli.journal import Log, StderrWriter
+from placet.cli.stderr_writer import StderrWriter
+from placet.client import log as log_file
+from placet.client.log import Log
 from placet.plan.differences import diff_callout
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
@@ -313,7 +314,7 @@ def test_log_keeps_what_was_printed(
 def test_log_is_rotated_and_followed_across_rotation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "MAX_LOG_BYTES", 1000)
+    monkeypatch.setattr(log_file, "MAX_LOG_BYTES", 1000)
     path, found = tmp_path / "log", list[str]()
     log = Log(path)
     with StderrWriter(Verbosity.TROUBLE, times=False, log=path) as voice:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from placet.cli import service as service_module
-from placet.cli.service import service_of
+from placet.client import service as service_module
+from placet.client.service import service_of
 from vaultkit import TestVault, make_vault
 
 SECRET = "sk-ant-very-secret-key-000"

@@ -22,7 +22,7 @@ from placet.case.case import SOMEONE
 from placet.case.intents import INTENT_JSON, Intent
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
-from placet.cli import journal
+from placet.cli import watch
 from placet.client import decisions
 from placet.client.cases import status
 from placet.errors import UserError
@@ -190,7 +190,7 @@ def _watch_ends(vault: TestVault) -> None:
         )
     trace = vault.rows("plan.created")[0]["trace_id"]
     with pytest.raises(UserError, match=r"say-hello failed: .*nowhere"):
-        journal.follow(vault.site, trace, as_json=False)
+        watch.follow(vault.site, trace, as_json=False)
 
 
 # --- what a command prints

@@ -34,7 +34,7 @@ from placet.chat.messages import (
     user_turn,
 )
 from placet.chat.result import Spent
-from placet.cli.run import replay_mission
+from placet.cli.replay import replay_mission
 from placet.loop.tick import Tick
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN, TestVault, make_vault

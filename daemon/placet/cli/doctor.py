@@ -21,9 +21,9 @@ from placet.cli.init import is_here, speaks_messages
 from placet.cli.journal import older_copy
 from placet.cli.options import json_option, site_option
 from placet.cli.portals import problem_of
-from placet.cli.service import key_file
 from placet.cli.terminal import colour, out
 from placet.client.cases import NO_ROOM, disk_trouble
+from placet.client.service import key_file
 from placet.client.site import Site, user
 from placet.client.texts import local_times
 from placet.disk.files import put

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import click
 
+from placet.case.life_cycle import diagram
 from placet.cli.options import ident_argument, json_option, site_option
 from placet.cli.screen import (
     drawn,
@@ -130,3 +131,9 @@ def show_command(site: Site, ident: str, alone: bool, as_json: bool) -> None:
         for text, fits in show_screen(found, site.vault):
             (click.echo if fits else echo)(text)
     site.raise_problem()
+
+
+@click.command("states")
+def states_command() -> None:
+    """Draw the life cycle of a request as a Mermaid diagram."""
+    click.echo(diagram(), nl=False)

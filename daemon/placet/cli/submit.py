@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from placet.cli.journal import await_case, follow
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import echo, out, say
+from placet.cli.watch import await_case, follow
 from placet.client.requests import submit
 from placet.client.rows import last_row
 from placet.client.site import Site

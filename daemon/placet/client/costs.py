@@ -1,0 +1,95 @@
+"""Count each call of the model once, and sum by day."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from placet.client.site import Site
+from placet.errors import UserError, rfc3339
+from placet.host.clock import wall
+from placet.journal.costs import CallSums, EndedMission
+from placet.journal.reader import open_reader
+
+Sums = defaultdict[str, Decimal]
+
+
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def cost(site: Site, since: str | None) -> dict[str, Any]:
+    """Return the sums of the model's calls, for each day and of all.
+
+    Raises UserError for a `since` that is no time (exit code 2), and where there is no journal.
+    """
+    begin = "" if since is None else rfc3339(moment(since, wall()))
+    with open_reader(site.state.journal) as reader:
+        calls, missions = reader.calls.sums_since(begin), reader.calls.ended_since(begin)
+    days: dict[str, Sums] = {}
+    total = Sums(Decimal)
+    found: tuple[CallSums | EndedMission, ...] = (*calls, *missions)
+    for one in found:
+        day = datetime.fromisoformat(one.timestamp).astimezone().date().isoformat()
+        for sums in (days.setdefault(day, Sums(Decimal)), total):
+            for name, number in _numbers(one).items():
+                sums[name] += Decimal(str(number))
+    return {
+        "by": "day",
+        "since": begin or None,
+        "rows": [{"day": day, **_data(days[day])} for day in sorted(days)],
+        "total": _data(total),
+    }
+
+
+def moment(given: str, now: datetime) -> datetime:
+    """Return the moment that `--since` means: a local day or time, or so long before `now`."""
+    if span := re.fullmatch(r"([0-9]{1,5})([hdw])", given.strip()):
+        return now - int(span[1]) * _UNITS[span[2]]
+    try:
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", given.strip()):
+            return datetime.combine(date.fromisoformat(given.strip()), time()).astimezone()
+        return datetime.fromisoformat(given.strip()).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise UserError(
+            f"--since {given!r} is no time.", "Give a day, or how long ago: 2026-11-01, 12h, 7d",
+            exit_code=2,
+        ) from error  # fmt: skip
+
+
+def _numbers(one: CallSums | EndedMission) -> Mapping[str, float]:
+    """Return what is summed; calls whose cost is unknown are counted apart."""
+    if isinstance(one, EndedMission):
+        return {"missions": 1, "estimate_usd": one.estimate_usd, "actual_usd": one.usd}
+    return {
+        "calls": one.calls,
+        "unanswered": one.unanswered,
+        "input_tokens": one.input_tokens,
+        "output_tokens": one.output_tokens,
+        "cache_read_tokens": one.cache_read_tokens,
+        "cache_write_tokens": one.cache_write_tokens,
+        "lost_tokens": one.tokens,
+        "calls_of_unknown_cost": one.unknown,
+        "cost_usd": round(one.usd, 9),
+    }
+
+
+def _data(sums: Sums) -> dict[str, Any]:
+    prompt = sum(sums[f"{kind}_tokens"] for kind in ("input", "cache_read", "cache_write"))
+    found: dict[str, Any] = {
+        name: int(sums[name])
+        for name in (
+            "calls", "unanswered", "input_tokens", "output_tokens", "cache_read_tokens",
+            "cache_write_tokens", "lost_tokens", "calls_of_unknown_cost", "missions",
+        )
+    }  # fmt: skip
+    compared = {name: float(sums[name]) for name in ("estimate_usd", "actual_usd")}
+    return {
+        **found,
+        "cache_share": round(float(sums["cache_read_tokens"] / prompt), 4) if prompt else None,
+        "cost_usd": float(sums["cost_usd"]),
+        **(compared if found["missions"] else dict.fromkeys(compared)),
+    }

@@ -12,8 +12,8 @@ from typing import Any
 from placet.agent.prompts import agents
 from placet.case.case import Case
 from placet.case.intents import What
-from placet.cli import branches
-from placet.cli.branches import drop
+from placet.client import branches
+from placet.client.branches import drop
 from placet.client.decisions import (
     NOT_ANSWERED,
     Done,

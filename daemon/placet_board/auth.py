@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import io
 import os
 import secrets
-import shutil
 import stat
-import sys
 import threading
 import time
 import traceback
@@ -21,10 +18,9 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs
 
 import click
-import segno
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from markupsafe import escape
 from pydantic import TypeAdapter
@@ -33,11 +29,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from placet.cli.terminal import say
+from placet.client.texts import harmless
 from placet.disk.files import put
 from placet.errors import UserError, cannot_write, rfc3339
 from placet.host.clock import wall
-from placet_board.address import Address
 from placet_board.markdown import seen
 
 LINK_S = 600
@@ -363,7 +358,7 @@ class Guarded:
         except ClientDisconnect:  # the browser left before its form had arrived
             return
         except Exception as error:  # a bug: only this page fails
-            say(f"the board has a bug: {_place_of(error)}")
+            click.echo(f"placet: the board has a bug: {harmless(_place_of(error))}", err=True)
             if not started:
                 answer = refusal("The board has a bug. Its terminal says where.", 500)
                 await answer(scope, receive, with_headers)
@@ -486,32 +481,3 @@ def logged_in(door: Door, login: str, *, https: bool, agent: str = "") -> Respon
         samesite="strict",
     )
     return answer
-
-
-LINES_BELOW = 2
-"""Terminal lines needed below the code: messages and the cursor."""
-
-
-def tell_link(tokens: Tokens, at: Address, who: str) -> None:
-    """Print a login link. Raises UserError for an invalid name."""
-    link = f"{at.url}/login?t={quote(tokens.login(name_of(who)))}"
-    click.echo(link)
-    say("this link logs one browser in, once, within ten minutes")
-    if not at.is_loopback and sys.stdout.isatty():
-        _show_code(link)  # last, so that all of it is visible
-
-
-def _show_code(link: str) -> None:
-    """Print a link as a QR code, two rows on a line, if the terminal is high enough."""
-    drawn = io.StringIO()
-    segno.make(link, error="l", boost_error=False, micro=False).terminal(
-        drawn, border=1, compact=True
-    )
-    height = drawn.getvalue().count("\n") + LINES_BELOW
-    if height <= shutil.get_terminal_size().lines:
-        click.echo(drawn.getvalue(), nl=False)
-    else:
-        say(
-            f"The QR code needs a terminal with {height} lines. Enlarge it, then: "
-            "placet board login"
-        )

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import secrets
+import shutil
 import signal
 import socket
+import sys
+from urllib.parse import quote
 
 import click
+import segno
 
 from placet.cli.options import site_option
 from placet.cli.terminal import say
@@ -24,7 +29,7 @@ from placet_board.address import (
     own_address,
     running_at,
 )
-from placet_board.auth import KEY, Door, Tokens, key_at, tell_link
+from placet_board.auth import KEY, Door, Tokens, key_at, name_of
 from placet_board.live import Live
 from placet_board.pages import Board, application
 from placet_board.server import server
@@ -121,3 +126,32 @@ def board_login_command(site: Site, name: str | None) -> None:
     running = running_at(site)
     tokens = Tokens(key_at(site.state.folder / KEY), running.run)
     tell_link(tokens, running.at, name or site.who)
+
+
+LINES_BELOW = 2
+"""Terminal lines needed below the code: messages and the cursor."""
+
+
+def tell_link(tokens: Tokens, at: Address, who: str) -> None:
+    """Print a login link. Raises UserError for an invalid name."""
+    link = f"{at.url}/login?t={quote(tokens.login(name_of(who)))}"
+    click.echo(link)
+    say("this link logs one browser in, once, within ten minutes")
+    if not at.is_loopback and sys.stdout.isatty():
+        _show_code(link)  # last, so that all of it is visible
+
+
+def _show_code(link: str) -> None:
+    """Print a link as a QR code, two rows on a line, if the terminal is high enough."""
+    drawn = io.StringIO()
+    segno.make(link, error="l", boost_error=False, micro=False).terminal(
+        drawn, border=1, compact=True
+    )
+    height = drawn.getvalue().count("\n") + LINES_BELOW
+    if height <= shutil.get_terminal_size().lines:
+        click.echo(drawn.getvalue(), nl=False)
+    else:
+        say(
+            f"The QR code needs a terminal with {height} lines. Enlarge it, then: "
+            "placet board login"
+        )

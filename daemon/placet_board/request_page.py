@@ -22,7 +22,7 @@ from placet.case.question_note import question_in
 from placet.case.story import Story, Verbosity
 from placet.chat.guards import iteration_cap
 from placet.chat.messages import Purpose
-from placet.cli.branches import also_undone, became_now, diff, tip_of, told_branch
+from placet.client.branches import also_undone, became_now, diff, tip_of, told_branch
 from placet.client.cases import Asked, CaseLine, ShownCase, show
 from placet.client.decisions import proposal
 from placet.client.notes import asks_for_more

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from looping import Fake, Running, bare_vault, greeter, looping
-from placet.cli.branches import diff
 from placet.cli.screen import show_screen
 from placet.cli.why import why_text
+from placet.client.branches import diff
 from placet.client.cases import show
 from placet.client.texts import harmless
 from placet.client.why import why

@@ -25,8 +25,8 @@ from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.case.case import Branch
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.cli import branches
-from placet.cli.branches import drop, undo
+from placet.client import branches
+from placet.client.branches import drop, undo
 from placet.errors import UserError
 from placet.git.fate import BranchNews, Memory, branch_facts, look_at_branches
 from placet.git.removal import delete_leftovers

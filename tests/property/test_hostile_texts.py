@@ -22,7 +22,8 @@ from placet.case.waiting import Why
 from placet.client.cases import ModelWait, Progress
 from placet.errors import UserError
 from placet_board.address import Address
-from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in, tell_link
+from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in
+from placet_board.command import tell_link
 from placet_board.live import Live
 from placet_board.markdown import MAX_NESTING, PatchLine, html_of, patch_of, seen, seen_name
 from placet_board.pages import Board, Card, Column, path_html, prose

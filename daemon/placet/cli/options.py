@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from placet.cli.terminal import say
 from placet.client.site import NEAR_AMONG, Site
 
 Command = Callable[..., Any]
@@ -28,7 +29,7 @@ def site_option(command: Command) -> Command:
 
 def _take(context: click.Context, _: click.Parameter, given: str | None) -> None:
     if given or context.obj is None:
-        context.obj = Site(given)
+        context.obj = Site(given, say=say)
 
 
 def complete_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str]:

@@ -6,7 +6,7 @@ import getpass
 import math
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
@@ -32,7 +32,8 @@ class Site:
 
     Each is looked up when it is first asked for; all raise UserError where that cannot be done.
     `given` is the folder named by `--vault`, None for `$PLACET_VAULT` or the folder we are in.
-    `who` decides here, by default the user of this process, and `via` which face of placet.
+    `who` decides here, by default the user of this process, and `via` which face of placet. `say`
+    tells the person something at once.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Site:
         *,
         who: str = "",
         via: Literal["cli", "board"] = "cli",
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.given = given
         self.env = env
         self.who = who or user()
         self.via = via
+        self.say = say
         self.problem: UserError | None = None
         self._configured: Config | None = None
         self.unaccepted: list[str] = []

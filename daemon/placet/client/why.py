@@ -211,7 +211,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
             ),
         )
     if case.state is State.COMPLETED and case.branch is not None:
-        from placet.cli.branches import became_now  # git is asked for nothing else
+        from placet.client.branches import became_now  # git is asked for nothing else
 
         case = case.with_branch(case.branch, became=became_now(site, case))
     found = carrier(site, reader, case)

@@ -1,0 +1,540 @@
+"""Take over the work of a mission: show, merge, undo and drop its branch.
+
+Only `merge` and `undo` write to a person's checkout, by name and by a person's own hand.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+from placet.activity import Action
+from placet.agent.workplace import checkpoint_ref, kept_index
+from placet.case.case import Branch, Case
+from placet.case.explain import of_last_mission, state_sentence
+from placet.case.life_cycle import State
+from placet.client.decisions import claim
+from placet.client.site import Site
+from placet.disk.errors import Changed, Gone, NotAFile, Stale, TooLarge
+from placet.disk.vault import Vault
+from placet.errors import UserError
+from placet.git.checkout import (
+    Conflicts,
+    branch_to_change,
+    drop_branch,
+    merge_into_checkout,
+    revert_in_checkout,
+    where_checked_out,
+)
+from placet.git.checkpoint import save_commit
+from placet.git.commit import commit_message
+from placet.git.fate import (
+    DROPPED,
+    brought_in,
+    commits_since,
+    fate_in_checkout,
+    fate_of,
+    free_ref,
+    kept_refs,
+    merged_elsewhere,
+    reverts_in,
+    trailers_of,
+)
+from placet.git.history import (
+    changes,
+    diff_text,
+    is_ancestor,
+    log,
+    merge_base,
+    parents_of,
+    patch_bytes,
+    touched_by,
+)
+from placet.git.repository import (
+    all_refs,
+    is_kept,
+    is_repository,
+    one_at_a_time,
+    open_repo,
+    resolve,
+)
+from placet.git.run import GitError, Repo, RepositoryChanged
+from placet.git.vault_history import keep_notes
+from placet.host.clock import Clock
+from placet.host.config import load, portal_path
+from placet.note.frontmatter import UnsafeEdit, stamp
+from placet.note.paths import CONFIG_PATH, show
+
+SEEN_S = 3.0
+"""Seconds within which a daemon sees what became of a branch: it looks every two."""
+
+
+def await_daemon(site: Site, before: Case) -> None:
+    """Wait until a daemon that runs has seen what became of a branch, at most SEEN_S.
+
+    So that `placet status` shows it afterwards.
+    """
+    for _ in site.changes(SEEN_S):
+        if site.case(before.trace_id).branches != before.branches or site.daemon is None:
+            return
+
+
+Which = Callable[[Case], Branch | None]
+"""Chooses one of a case's branches."""
+
+
+def open_branch(case: Case) -> Branch | None:
+    """Return the branch to merge, drop and show: the newest open one, else the newest."""
+    return case.open_branch
+
+
+def told_branch(case: Case) -> Branch | None:
+    """Return the branch that a case is told with, as `placet status` has it."""
+    return case.branch
+
+
+def done_branch(case: Case) -> Branch | None:
+    """Return the branch to undo: the newest one whose work is open or merged, else the newest."""
+    there = [branch for branch in case.branches if branch.became in ("", "merged")]
+    return next(reversed(there or case.branches), None)
+
+
+def diff(site: Site, ident: str, which: Which = open_branch) -> tuple[str, bytes]:
+    """Return a mission's changes: as a text to read, which may be cut, and as a patch for programs.
+
+    For a branch that a person worked on further, or brought up to date, that is its difference
+    from the default branch. Of a mission that is at work it is what was saved after its last turn.
+    """
+    case = site.case(ident)
+    if case.acting is State.RUNNING:
+        repo, base, saved = _saved_so_far(site, case)
+        return diff_text(repo, base, saved), patch_bytes(repo, base, saved)
+    case, branch, repo = mission_of(site, ident, which)
+    tip = resolve(repo, branch.ref) or resolve(repo, branch.tip)
+    if tip is None or resolve(repo, branch.base) is None:
+        raise UserError(
+            f"The branch {branch.name} and its commits are gone.",
+            f"Look at it: placet show {case.request_id}",
+        )
+    base, into = branch.base, all_refs(repo).ends_in(branch.base_branch)
+    if (
+        tip != branch.tip
+        and into
+        and (since := merge_base(repo, tip, f"refs/heads/{into}")) not in (None, tip)
+    ):
+        base = since
+    return diff_text(repo, base, tip), patch_bytes(repo, base, tip)
+
+
+def _saved_so_far(site: Site, case: Case) -> tuple[Repo, str, str]:
+    """Return the repository of a mission at work, its first commit, and its last saved state."""
+    with site.reader(case.trace_id) as reader:
+        rows = of_last_mission(reader.activity(case.trace_id, limit=-1))
+    made = next((row.details for row in rows if row.action_type == Action.GIT_BRANCH_CREATED), None)
+    repo = _repo_of(site, case, case.request.portal)
+    if made is None:
+        raise UserError(
+            f"{state_sentence(case)}, and has saved no work yet.",
+            f"Follow it: placet watch {case.request_id}",
+        )
+    site.say(f"{state_sentence(case)}. This is what it has changed so far.")
+    name = checkpoint_ref(f"{case.trace8}-{case.generation}")
+    saved = [ref for ref in sorted(all_refs(repo).ours) if ref.startswith(name)]
+    return repo, made["base"], str(resolve(repo, (saved or [made["branch"]])[0]))
+
+
+def tip_of(site: Site, ident: str) -> str:
+    """Return the commit that the branch is at with which a case is told; empty if it is gone."""
+    _, branch, repo = mission_of(site, ident, told_branch)
+    return resolve(repo, branch.ref) or ""
+
+
+def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tuple[str, str]:
+    """Merge a mission's branch into the person's checkout; return the commit and that branch.
+
+    `seen` is the commit whose changes the person read, None for whatever the branch is at; `here`
+    allows a branch other than the default one and the one that the work was begun on. Raises
+    UserError, with nothing changed, where the checkout has uncommitted changes, something is in
+    progress in it, or the merge would conflict.
+    """
+    case, branch, repo = mission_of(site, ident)
+    commit_notes(site, repo)
+    with one_at_a_time(repo, site.say):
+        tip = resolve(repo, branch.ref)
+        if tip is None:
+            raise _gone(repo, case, branch)
+        _must_be_seen(case, branch, tip, seen)
+        onto = branch_to_change(repo, tip)
+        refs = all_refs(repo)
+        into = refs.ends_in(branch.base_branch)
+        if onto not in (into, refs.default) and not here:
+            raise UserError(
+                f"{repo.path} is on {onto}, not on {into}.",
+                f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
+            )
+        sha = _merged(repo, case, branch, onto, tip)
+    claim(site, case, "merge", sha)
+    return sha, onto
+
+
+def _must_be_seen(case: Case, branch: Branch, tip: str, seen: str | None) -> None:
+    if seen not in (None, tip):
+        raise UserError(
+            f"The branch {branch.name} has other commits than you read.",
+            f"Read it again: placet diff {case.request_id}",
+        )
+
+
+def _merged(repo: Repo, case: Case, branch: Branch, onto: str, tip: str) -> str:
+    """Merge the commit `tip` into the branch `onto`, which is checked out; return the commit."""
+    if is_ancestor(repo, tip, "HEAD"):
+        return _merge_again(repo, case, branch, onto, tip)
+    # As the mission's last commit has them: the case's own approval is used up.
+    digest, approved_by = trailers_of(
+        repo, branch.tip if resolve(repo, branch.tip) else tip, "Placet-Plan", "Approved-By"
+    )
+    title = f"Merge {branch.name}: {case.request.title}"
+    message = commit_message(title, "", case.trace_id, digest, approved_by)
+    try:
+        return merge_into_checkout(repo, onto, tip, message, Clock().wall())
+    except Conflicts as found:
+        if is_kept(repo):
+            raise _both_changed(case, found.paths) from found
+        raise UserError(
+            f"Merging {branch.name} into {onto} conflicts in: "
+            f"{', '.join(map(show, found.paths))}. The checkout is unchanged.",
+            f"Merge by hand: {repo.command_line} merge --no-ff {branch.name}",
+        ) from found
+    except GitError as error:
+        raise UserError(
+            f"git does not merge: {error.stderr}",
+            "Nothing was merged, and your files are as you saved them.",
+        ) from error
+
+
+def _gone(repo: Repo, case: Case, branch: Branch) -> UserError:
+    """Return the error for a branch that is not there, with what brings it back."""
+    if resolve(repo, branch.tip) is None:
+        return UserError(
+            f"The branch {branch.name} is gone.",
+            f"Look at it: placet show {case.request_id}",
+            exit_code=3,
+        )
+    kept = [
+        name
+        for name in sorted(all_refs(repo).ours)
+        if name.startswith(tuple(kept_refs(branch))) and is_ancestor(repo, branch.tip, name)
+    ]
+    commit = kept[-1] if kept else branch.tip[:12]
+    return UserError(
+        f"The branch {branch.name} is gone; its commits are kept.",
+        f"Restore it, then merge it: {repo.command_line} branch {branch.name} {commit} && "
+        f"placet merge {case.request_id}",
+        exit_code=3,
+    )
+
+
+def _merge_again(repo: Repo, case: Case, branch: Branch, onto: str, tip: str) -> str:
+    """Merge work again after an undo, by reverting the undo; return the new commit.
+
+    Raises UserError if it was not undone, or if git reports a conflict.
+    """
+    sha = _taken_back_by(repo, branch, tip)
+    if not sha:
+        raise UserError(
+            f"{onto} has {branch.name} already.",
+            f"Look at it: placet diff {case.request_id}. Undo it: placet undo {case.request_id}",
+        )
+    message = f"Merge {branch.name} again: {case.request.title}\n\nThis reverts commit {sha}.\n"
+    try:
+        return revert_in_checkout(repo, onto, [sha], message, Clock().wall())
+    except Conflicts as found:
+        raise UserError(
+            f"Bringing {branch.name} in again conflicts in: "
+            f"{', '.join(map(show, found.paths))}. The checkout is unchanged.",
+            f"By hand: {repo.command_line} revert {sha[:12]}",
+        ) from found
+
+
+def _taken_back_by(repo: Repo, branch: Branch, merged: str) -> str:
+    """Return the commit that took a mission's work back after `merged`; empty where it is in."""
+    since = reverts_in(repo, commits_since(repo, ["HEAD"], [merged]))
+    about = (one for one in since if one.is_of(repo, branch) and not one.in_part)
+    last = next(about, None)
+    return last.commit_sha if last is not None and not last.again else ""
+
+
+def became_now(site: Site, case: Case) -> str:
+    """Return what became of the branch with which a case is told, by now.
+
+    That is what the journal has where git does not say.
+    """
+    if (known := case.branch) is None:
+        return ""
+    try:
+        _, branch, repo = mission_of(site, case.trace_id, told_branch)
+        fate = fate_in_checkout(repo, branch) or fate_of(repo, branch)
+        if fate is None:
+            name = merged_elsewhere(repo, branch)
+            return f"merged into {name}" if name else ""
+        if fate.became == "merged" and _taken_back_by(repo, branch, fate.commit_sha):
+            return "reverted"
+    except (UserError, GitError):
+        return known.became
+    is_said = fate.became == "gone" and known.became == "dropped"
+    return "dropped" if is_said else fate.became
+
+
+def commit_notes(site: Site, repo: Repo) -> None:
+    """Commit what was changed in a vault whose history placet keeps."""
+    if repo.path == site.vault.resolve() and load(site.vault).vault.history is not False:
+        keep_notes(repo, kept_index(site.state.folder), Clock().wall(), site.say)
+
+
+def _both_changed(case: Case, paths: Sequence[str]) -> UserError:
+    """Return the error for notes that a person and a mission both changed, without git's words."""
+    # git names a file in whose place the other side has a folder by its commit
+    names = dict.fromkeys(re.sub(r"~[0-9a-f]{40}$", "", path) for path in paths)
+    return UserError(
+        f"You and the mission both changed {', '.join(map(show, names))}. Nothing was merged: your "
+        "notes are as they were, and the mission's are kept.",
+        f"See what it changed: placet diff {case.request_id}. Write what you want of it into your "
+        f"note, then: placet drop {case.request_id} --reason 'taken over by hand'\n"
+        f"  Or have it planned again for the notes of today: placet retry {case.request_id}",
+    )
+
+
+def mission_of(site: Site, ident: str, which: Which = open_branch) -> tuple[Case, Branch, Repo]:
+    """Return a case, one of the branches of its completed missions, and the branch's repository.
+
+    It may be asked for again since. Raises UserError (exit code 3) for a case without any.
+    """
+    case = site.case(ident)
+    branch = which(case)
+    if branch is None:
+        without = " without changes" if case.state is State.COMPLETED else ""
+        raise UserError(
+            f"{state_sentence(case)}{without}, and has no finished branch.",
+            f"Look at it: placet show {case.request_id}",
+            exit_code=3,
+        )
+    return case, branch, _repo_of(site, case, branch.portal)
+
+
+def _repo_of(site: Site, case: Case, portal: str) -> Repo:
+    """Return the repository of a case's work; raises UserError (exit code 2) where it is gone."""
+    config = site.in_force().config
+    if portal and portal not in config.portals:
+        raise UserError(
+            f"The portal {portal} is no longer configured.",
+            f"placet portal add {portal} PATH",
+            exit_code=2,
+        )
+    place = portal_path(site.vault, config, portal)
+    if not is_repository(place):
+        raise UserError(
+            f"The repository of {case.request_id} is no longer at {place}.",
+            f"Put it back, or fix the path of {portal or 'the vault'} in {CONFIG_PATH}.",
+            exit_code=2,
+        )
+    return open_repo(place)
+
+
+def drop(site: Site, ident: str, reason: str, *, seen: str | None = None) -> str:
+    """Delete a mission's branch, with the reason written into its report.
+
+    `seen` is the commit whose changes the person read, None for whatever the branch is at. Return
+    the ref that keeps the commits.
+
+    Raises UserError where it is merged, checked out somewhere, has other commits than `seen`, or
+    the report cannot take the reason.
+    """
+    return _drop(site, *mission_of(site, ident), reason, seen)
+
+
+def _drop(site: Site, case: Case, branch: Branch, repo: Repo, reason: str, seen: str | None) -> str:
+    with one_at_a_time(repo, site.say):
+        if fate_of(repo, branch) is not None:
+            undone = branch.became == "reverted"
+            fate = "was merged and undone" if undone else "is merged or gone"
+            raise UserError(
+                f"{branch.name} {fate} already, so there is no work to drop.",
+                ("" if undone else f"To undo a merge: placet undo {case.request_id}. ")
+                + f"To delete the branch: {repo.command_line} branch -D {branch.name}",
+            )
+        tip = resolve(repo, branch.ref)
+        if tip is None:
+            raise UserError(
+                f"There is no branch {branch.name}; another branch has its commits.",
+                "Delete that one by hand.",
+                exit_code=3,
+            )
+        _must_be_seen(case, branch, tip, seen)
+        if (where := where_checked_out(repo, branch.name)) is not None:
+            raise UserError(
+                f"{branch.name} is checked out in {where}, or being rebased there.",
+                f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH"
+                if where.is_dir()
+                else f"That folder is gone. Tell git: {repo.command_line} worktree prune",
+            )
+        wanted = f"{DROPPED}{case.request_id}-{case.trace8}-{case.generation}"
+        kept = free_ref(repo, wanted, tip)
+        with Vault(site.vault) as folder:
+            try:
+                save_commit(repo, tip, kept, Clock().wall())
+                # The reason first: a daemon that looks in between must find it once the branch
+                # is gone.
+                before, after = _stamp_report(
+                    folder, repo, branch, {"dropped_reason": reason, "dropped_by": site.who}
+                )
+                try:
+                    drop_branch(repo, branch.name, tip)
+                except GitError:
+                    with suppress(Stale):
+                        folder.replace(branch.report_path, sha256(after).hexdigest(), before)
+                    raise
+            except (GitError, RepositoryChanged) as error:
+                why = error.stderr if isinstance(error, GitError) else str(error)
+                raise UserError(
+                    f"git does not drop {branch.name}: {why}",
+                    "Nothing was dropped. Try again, or by hand: "
+                    f"{repo.command_line} branch -D {branch.name}",
+                ) from error
+    claim(site, case, "drop", branch.tip)
+    return kept
+
+
+def _stamp_report(
+    folder: Vault, repo: Repo, branch: Branch, keys: Mapping[str, str]
+) -> tuple[bytes, bytes]:
+    """Write these properties into a branch's report; return it as it was and as it is.
+
+    Raises UserError where it cannot take them.
+    """
+    path, drop = branch.report_path, f"{repo.command_line} branch -D {branch.name}"
+    by_hand = f"Fix that, or drop the branch without a reason: {drop}"
+    try:
+        return folder.edit(path, lambda raw: stamp(raw, keys))
+    except Changed as error:
+        raise UserError(
+            f"{path} keeps changing.",
+            "Close the editor that has it open, then try again.",
+        ) from error
+    except Gone as error:
+        raise UserError(
+            f"The report {path} is gone, which the reason is written into.",
+            f"Put it back, or: {drop}",
+        ) from error
+    except (UnsafeEdit, NotAFile, TooLarge) as error:
+        raise UserError(
+            f"The reason cannot be written into the report {path}: {error}",
+            by_hand,
+        ) from error
+
+
+def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
+    """Drop a mission's branch, or undo its merge with a new commit.
+
+    If the checked-out branch contains the mission, it undoes that. Returns the new commit and its
+    branch; for a dropped branch, the ref that keeps its commits and "". It calls `ask` before any
+    change. Raises UserError, with nothing changed, if `ask` says no or it cannot be done.
+    """
+    case, branch, repo = mission_of(site, ident, done_branch)
+    fate = fate_in_checkout(repo, branch) or fate_of(repo, branch)
+    if fate is None:
+        return _undo_open(site, case, branch, repo, ask), ""
+    sha = fate.commit_sha
+    if not sha:
+        raise UserError(f"{branch.name} is {fate.became} already, so there is nothing to undo.")
+    commit_notes(site, repo)
+    onto = branch_to_change(repo, sha)
+    if not is_ancestor(repo, sha, "HEAD"):
+        raise UserError(
+            f"{onto} does not have {sha[:12]}, which brought the work in.",
+            f"Check out the branch that has it: {repo.command_line} branch --contains {sha[:12]}",
+        )
+    commits = brought_in(repo, branch, sha)
+    others = _not_of_mission(repo, branch, commits)
+    if not ask(
+        f"This undoes what {sha[:12]}{_whose(repo, sha)} brought into {onto} of {repo.path}, "
+        "by a new commit."
+        + (f" It undoes files that are not the mission's, too: {named(others)}." if others else "")
+    ):
+        raise UserError("Nothing was changed.")
+    # Without the trailers of a mission's commit: this one does not bring its work in.
+    message = f"Revert {branch.name}\n\nThis reverts commit {sha}.\n"
+    try:
+        with one_at_a_time(repo, site.say):
+            if branch_to_change(repo, sha) != onto:
+                raise UserError(
+                    f"{repo.path} is no longer on {onto}.", "Look at it, then try again."
+                )
+            made = revert_in_checkout(repo, onto, commits, message, Clock().wall())
+    except Conflicts as found:
+        mainline = "-m 1 " if len(parents_of(repo, commits[0])) > 1 else ""
+        raise UserError(
+            f"The undo conflicts in: {', '.join(map(show, found.paths))}. "
+            "The checkout is unchanged.",
+            f"Revert by hand: {repo.command_line} revert {mainline}"
+            + " ".join(sha[:12] for sha in commits),
+        ) from found
+    except GitError as error:
+        raise UserError(
+            f"git cannot undo it: {error.stderr}",
+            "Nothing was undone, and your files are as you saved them.",
+        ) from error
+    claim(site, case, "undo", made)
+    return made, onto
+
+
+def also_undone(site: Site, ident: str) -> list[str]:
+    """Return the files that an undo of a merge changes although they are not the mission's."""
+    _, branch, repo = mission_of(site, ident, done_branch)
+    fate = fate_in_checkout(repo, branch) or fate_of(repo, branch)
+    if fate is None or not fate.commit_sha:
+        return []
+    return _not_of_mission(repo, branch, brought_in(repo, branch, fate.commit_sha))
+
+
+def _not_of_mission(repo: Repo, branch: Branch, commits: Sequence[str]) -> list[str]:
+    """Return the files of these commits that the mission's commits did not change.
+
+    Those are all of them where the mission's commits are gone.
+    """
+    known = resolve(repo, branch.base) is not None and resolve(repo, branch.tip) is not None
+    own = {change.path for change in changes(repo, branch.base, branch.tip)} if known else set()
+    return sorted({path for sha in commits for path in touched_by(repo, sha)} - own)
+
+
+def named(paths: Sequence[str]) -> str:
+    """Return the first of these paths, for a sentence."""
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return ", ".join(map(show, paths[:5])) + more
+
+
+def _undo_open(
+    site: Site, case: Case, branch: Branch, repo: Repo, ask: Callable[[str], bool]
+) -> str:
+    """Drop a branch that was not merged; return the ref that keeps its commits."""
+    if name := merged_elsewhere(repo, branch):
+        raise UserError(
+            f"It is merged into {show(name)}. Check that branch out to undo it.",
+            f"{repo.command_line} switch {shlex.quote(name)} && placet undo {case.request_id}",
+        )
+    tip = resolve(repo, branch.ref)
+    if not ask(f"This drops the branch {branch.name} of {repo.path}; its commits stay reachable."):
+        raise UserError("Nothing was changed.")
+    return _drop(site, case, branch, repo, "undone", tip)
+
+
+def _whose(repo: Repo, sha: str) -> str:
+    """Return whose commit this is, where it names no mission: it may have more in it."""
+    found = (
+        log(repo, "-1", sha)
+        if not trailers_of(repo, sha, "Placet-Trace")[0] and parents_of(repo, sha)
+        else []
+    )
+    return f" ({show(found[0].subject)!r} of {show(found[0].author)})" if found else ""

@@ -16,7 +16,7 @@ from placet.host.lock import VaultLock, is_alive, this_process
 from placet.host.state import make_private
 from placet.journal.database import DatabaseAway
 from placet.journal.writes import JournalPaused
-from placet.loop.ports import own_secrets, sandbox_level
+from placet.loop.build import own_secrets, sandbox_level
 from placet.loop.run import Ending
 from placet.sandbox.box import Level
 from placet.sandbox.cleanup import end_left_behind

@@ -24,7 +24,7 @@ from placet.host.config import Config
 from placet.journal.writes import (
     BodyDamaged,
 )
-from placet.loop.ports import model_opener, prices
+from placet.loop.build import model_opener, prices
 from placet.sandbox.box import Level
 from placet.tools.registry import PLANNABLE
 from placet_team.bring_home import check_refs

@@ -293,7 +293,7 @@ def test_wait_from_fast_clock_is_capped(
         running.settle()
     time.began -= timedelta(days=30)
     with looping(vault, time=time, model=lambda: Fake(answer)) as running:
-        until, _ = running.loop.book.waits.postponed[next(iter(running.loop.cases))]
+        until, _ = running.loop.state.waits.postponed[next(iter(running.loop.cases))]
         assert until - time.now_s <= running.loop.ports.retry.longest_rest_s
         time.pass_time(running.loop.ports.retry.longest_rest_s)
         running.settle()

@@ -354,7 +354,7 @@ def test_a_note_that_changes_meanwhile_gets_no_status(tmp_path: Path) -> None:
         (case,) = run.loop.cases.values()
         old = inspect_note("Inbox/Requests/Say hello.md", note.read_bytes(), "cleo")
         edit(note, "status: planning", "status: pending")
-        run.loop.decisions._renew_statuses(case, CaseNotes(old))
+        run.loop.decider._renew_statuses(case, CaseNotes(old))
         assert "status: pending" in note.read_text()
 
 

@@ -294,13 +294,13 @@ def test_summary_box_is_updated_in_any_folder(vault: TestVault) -> None:
         plan = planned(run)
         decide(plan, "approve")
         run.settle()
-        book = run.loop.book
-        (case,) = book.cases.held.values()
+        state = run.loop.state
+        (case,) = state.cases.held.values()
         archived = vault.root / "Inbox/Archive/hello_plan.md"
         archived.parent.mkdir(exist_ok=True)
         plan.rename(archived)
         command = replace(box_of(case, "Inbox/Archive/hello_plan.md"), title="It is over")
-        perform(command, case, OutboxPorts(book.vault, book.text, Frontmatter.YAML))
+        perform(command, case, OutboxPorts(state.vault, state.text, Frontmatter.YAML))
         assert "It is over" in archived.read_text()
 
 

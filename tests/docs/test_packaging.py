@@ -19,7 +19,7 @@ import yaml
 from placet.chat.messages import ModelError
 from placet.cli.main import COMMANDS, main
 from placet.host.config import Config, ModelTable
-from placet.loop.ports import own_secrets
+from placet.loop.build import own_secrets
 from placet.models import open_model
 from placet.tools.take_screenshot import BROWSERS
 from placet_team.worker_command import worker_command

@@ -368,7 +368,7 @@ def spoil(variant: str) -> None:
 
         def forget(self: Loop) -> None:
             load(self)
-            self.book.outbox.pending = []
+            self.state.outbox.pending = []
 
         Loop.load = forget  # type: ignore[method-assign]
     elif variant == "record":

@@ -26,8 +26,8 @@ from placet.host.clock import Clock
 from placet.host.config import holding, load
 from placet.host.state import vault_state
 from placet.journal.writer import Journal
+from placet.loop.build import model_opener, own_secrets, prices
 from placet.loop.config_watch import ConfigWatch, stamps
-from placet.loop.ports import model_opener, own_secrets, prices
 from placet.loop.tick import Loop, Tick
 from placet.sandbox.box import Level
 from vaultkit import PLAN, TestVault
@@ -144,7 +144,7 @@ class Running:
                     thread.join(30)
             at_rest = (
                 not self.loop.threads.jobs
-                and not self.loop.book.dirty
+                and not self.loop.state.dirty
                 and self.loop.threads.back.empty()
                 and tick.again_in_s >= 1
                 and not tick.settling

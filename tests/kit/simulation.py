@@ -394,8 +394,8 @@ class Play:
             self.restart()
             return None
         wrong = [
-            *self.loop.decisions.mistakes.values(),
-            *(p.error for p in self.loop.book.outbox.pending if "has a bug" in p.error),
+            *self.loop.decider.mistakes.values(),
+            *(p.error for p in self.loop.state.outbox.pending if "has a bug" in p.error),
         ]
         self.must(not wrong, f"placet has a bug: {wrong}")
         return tick

@@ -155,7 +155,7 @@ def nobody_writes() -> Iterator[None]:
         patch("placet.case.settle.MISSING_S", STEP_S),
         patch("placet.loop.intake.MISSING_S", STEP_S),
         patch("placet.loop.config_watch.PAIR_S", STEP_S),
-        patch("placet.loop.ports.probe", _probed),
+        patch("placet.loop.build.probe", _probed),
     ):
         yield
 

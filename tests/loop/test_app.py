@@ -130,7 +130,7 @@ def test_older_journal_performs_no_old_command(tmp_path: Path) -> None:
     with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
         vault.drop("Say hello\n")
         running.settle()
-        book = running.loop.book
+        book = running.loop.state
         (case,) = book.cases.values()
         old = Publish(f"Inbox/Plans/{case.request_id}_plan_r2.md", case.plan.digest)
         book.record(Decision(case, (), (old, Move(case.plan.path, "Inbox/Archive/x.md"))))

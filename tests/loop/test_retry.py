@@ -29,7 +29,7 @@ from placet.client.why import why as why_of
 from placet.host.config import load
 from placet.journal.writes import AcquireLease, Conflict, PutCase, ReleaseLease
 from placet.loop.app import daemon
-from placet.loop.ports import teller
+from placet.loop.build import teller
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN, TestVault
 
@@ -133,7 +133,7 @@ def test_permanent_error_is_reported_once_until_fixed(tmp_path: Path) -> None:
         for _ in range(4):
             tick = running.settle()
             assert tick.waiting == (
-                f"all work waits for the model: {running.loop.book.waits.hold.notice}",
+                f"all work waits for the model: {running.loop.state.waits.hold.notice}",
             )
             time.pass_time(tick.again_in_s)
         assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
@@ -203,7 +203,7 @@ def test_request_during_hold_waits_silently(
         for _ in range(20):
             running.loop.tick()
             time.pass_time(1)
-        assert running.loop.book.waits.hold is None
+        assert running.loop.state.waits.hold is None
         assert side_notes(vault) == []
 
 
@@ -215,7 +215,7 @@ def test_waiting_for_server_is_reported_once(
     with looping(vault, time=time, model=line.opened) as loop:
         line.error = ModelError(ModelErrorKind.TRANSIENT, "cannot connect")
         said: list[str] = []
-        loop.loop.book.waits.say = said.append
+        loop.loop.state.waits.say = said.append
         for _ in range(4):
             loop.settle()
             time.pass_time(1000)
@@ -254,7 +254,7 @@ def test_work_waits_while_disk_space_is_low(
     monkeypatch.setattr("placet.agent.model_call.free_bytes", lambda _: free[0])
     with looping(vault, time=time, model=line.opened) as loop:
         said: list[str] = []
-        loop.loop.book.waits.say = said.append
+        loop.loop.state.waits.say = said.append
         vault.drop("Say hello.\n")
         for _ in range(4):
             loop.settle()
@@ -312,7 +312,7 @@ def test_queued_outbox_commands_do_not_spin(tmp_path: Path) -> None:
         plans.write_text("in the way")
         vault.drop("Say hello.\n")
         rest = running.settle()
-        assert len(running.loop.book.outbox.pending) == 2
+        assert len(running.loop.state.outbox.pending) == 2
         assert rest.again_in_s >= 1
         plans.unlink()
         time.pass_time(60)
@@ -438,7 +438,7 @@ def test_day_budget_survives_restart_and_delays_work(
         with looping(vault, time=time, model=lambda: model) as running:
             waits = running.settle()
             said += running.said
-            assert running.loop.book.waits.hold.why is Why.DAY
+            assert running.loop.state.waits.hold.why is Why.DAY
             assert "tomorrow" in waits.waiting[0]
     assert len([words for words in said if words.startswith("Today's budget is used up (")]) == 1
     assert len(model.asks) == 6, "9,500 tokens each"
@@ -465,7 +465,7 @@ def test_call_without_room_today_delays_only_its_case(tmp_path: Path) -> None:
         assert "has no room for this call (30,500 of 80,000 tokens used" in reason
         vault.drop("Say little.\n", "Little.md")
         running.settle()
-        assert running.loop.book.waits.hold is None
+        assert running.loop.state.waits.hold is None
         assert len(vault.rows("plan.created")) == 2
         time.pass_time((day_of(time.wall())[1] - time.wall()).total_seconds() + 1)
         running.settle()
@@ -599,7 +599,7 @@ def test_literal_plan_runs_despite_model_hold(tmp_path: Path) -> None:
         running.settle()
         assert len(vault.rows("execution.completed")) == 1
         assert len(line.model.asks) == asked
-        assert running.loop.book.waits.hold is not None
+        assert running.loop.state.waits.hold is not None
 
 
 def test_run_once_reads_note_dropped_last(tmp_path: Path) -> None:

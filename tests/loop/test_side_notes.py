@@ -98,7 +98,7 @@ class Killed(BaseException):
 
 def _dies(running: Running, at: str, after: bool) -> None:
     """Let the daemon be killed as it writes an explanation, or just after that."""
-    write = getattr(running.loop.book.vault, at)
+    write = getattr(running.loop.state.vault, at)
 
     def dies(path: str, *given: object) -> None:
         if after or not path.endswith(".placet.md"):
@@ -106,7 +106,7 @@ def _dies(running: Running, at: str, after: bool) -> None:
         if path.endswith(".placet.md"):
             raise Killed
 
-    setattr(running.loop.book.vault, at, dies)
+    setattr(running.loop.state.vault, at, dies)
 
 
 @pytest.mark.parametrize("at", ["publish", "replace"])

@@ -484,7 +484,7 @@ def test_command_line_shows_left_out_steps(vault: TestVault) -> None:
         plan = planned(run)
         text = leave_out(plan.read_text(), 3).replace('    "three.txt",\n', "")
         edit(run, plan, text)
-        case = next(iter(run.loop.book.cases.values()))
+        case = next(iter(run.loop.state.cases.values()))
         told = proposal_text(proposal(vault.site, case, plan.read_bytes()))
     assert "3. Three (left out)\n" in told
     assert "left out  step 3\n" in told

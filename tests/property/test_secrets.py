@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gitkit import git, make_repo
 from messages_api import MessagesApi, call, reply
 from placet import secrets
-from placet.loop.ports import own_secrets
+from placet.loop.build import own_secrets
 from placet.secrets import (
     MIN_LITERAL,
     environment_secrets,

@@ -26,10 +26,10 @@ from placet.case.observe import _answered
 from placet.case.results import mission_ended, settle_branch
 from placet.case.sorting import sort_notes
 from placet.disk.errors import Gone, VaultTrouble
-from placet.loop import look, outbox
+from placet.loop import decider, outbox
 from placet.loop.branches import settle
+from placet.loop.decider import Decider
 from placet.loop.intake import Intake
-from placet.loop.look import Decisions
 from placet.loop.outbox import _rewrite, _stamp
 from placet.loop.tick import Loop
 from placet.loop.work import Dispatch
@@ -48,7 +48,7 @@ class ForgetsTheOutbox(Loop):
 
     def load(self) -> None:
         Loop.load(self)
-        self.book.outbox.pending.clear()
+        self.state.outbox.pending.clear()
 
 
 class RunsTheFile(Loop):
@@ -64,7 +64,7 @@ class _RunsTheFile(Dispatch):
 
     def _mission(self, mission, job, sandbox):
         with suppress(Gone, PlanProblems):
-            raw, _ = self.book.vault.read(self.book.cases[job.trace_id].plan.path)
+            raw, _ = self.state.vault.read(self.state.cases[job.trace_id].plan.path)
             mission = replace(mission, plan=parse_plan(read_note(raw).body, PLANNABLE))
         return Dispatch._mission(self, mission, job, sandbox)
 
@@ -74,7 +74,7 @@ class BeginsUnread(Loop):
 
     def tick(self):
         with (
-            patch.object(Decisions, "is_judged", return_value=True),
+            patch.object(Decider, "is_judged", return_value=True),
             patch.object(Dispatch, "_is_still_approved", return_value=True),
         ):
             return Loop.tick(self)
@@ -84,7 +84,7 @@ class TakesAPauseForTheEnd(Loop):
     """Naive: a file that two looks find unchanged is written, whoever has it open."""
 
     def tick(self):
-        self.book.vault._asks_kernel = False
+        self.state.vault._asks_kernel = False
         with (
             patch("placet.case.settle.WRITTEN_S", 0.25),
             patch("placet.case.settle.UNKNOWN_S", 0.25),
@@ -123,8 +123,8 @@ class TakesThePlaceForTheNote(Loop):
             )
 
         with (
-            patch("placet.loop.look.sort_notes", by_place),
-            patch("placet.loop.look.is_by_place", return_value=False),
+            patch("placet.loop.decider.sort_notes", by_place),
+            patch("placet.loop.decider.is_by_place", return_value=False),
         ):
             return Loop.tick(self)
 
@@ -134,7 +134,7 @@ class NamesTheReportThatItWanted(Loop):
 
     def load(self) -> None:
         Loop.load(self)
-        self.book.outbox.reported = lambda case, wanted, _place, size: self.book.reported(
+        self.state.outbox.reported = lambda case, wanted, _place, size: self.state.reported(
             case, wanted, wanted, size
         )
 
@@ -761,12 +761,12 @@ def test_bug_affects_only_the_case_showing_it(calm: Play, where: str) -> None:
     calm.settle()
     one, other = calm.files(Folder.PLANS)
     calm.dice.random = lambda: 0.5  # missions succeed
-    take, perform = look.take, outbox.perform
+    take, perform = decider.take, outbox.perform
 
-    def wrong_take(book, case, its):
+    def wrong_take(state, case, its):
         if case.request_id == "a" and its.plans:
             raise KeyError("odd")
-        return take(book, case, its)
+        return take(state, case, its)
 
     def wrong_perform(command, case, desk, **more):
         if case.request_id == "a":
@@ -776,7 +776,7 @@ def test_bug_affects_only_the_case_showing_it(calm: Play, where: str) -> None:
     calm.rename(one, "System/Active/a.md")
     calm.rename(other, "System/Active/b.md")
     patched = (
-        patch.object(look, "take", wrong_take)
+        patch.object(decider, "take", wrong_take)
         if where == "gestures"
         else patch.object(outbox, "perform", wrong_perform)
     )

@@ -134,7 +134,7 @@ def test_portal_lost_during_question_ends_mission(tmp_path: Path) -> None:
 
 
 def level(run: Running, sandbox: Level) -> None:
-    run.loop.book.ports = replace(run.loop.book.ports, sandbox=sandbox)
+    run.loop.state.ports = replace(run.loop.state.ports, sandbox=sandbox)
 
 
 @pytest.mark.parametrize("sort", ["question", "amendment"])

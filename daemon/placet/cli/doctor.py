@@ -38,7 +38,7 @@ from placet.host.state import StateFolder, synced
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
 from placet.journal.reader import open_reader
-from placet.loop.ports import model_answers
+from placet.loop.build import model_answers
 from placet.models.server import is_without_key
 from placet.note.paths import CONFIG_PATH, MARKER, QUEUES
 from placet.note.paths import show as visible

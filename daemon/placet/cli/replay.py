@@ -23,7 +23,7 @@ from placet.errors import UserError, counted
 from placet.host.config import in_force
 from placet.host.state import vault_state
 from placet.journal.reader import open_reader
-from placet.loop.ports import own_secrets, sandbox_level
+from placet.loop.build import own_secrets, sandbox_level
 from placet.note.paths import show as visible
 
 

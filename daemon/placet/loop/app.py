@@ -32,10 +32,7 @@ from placet.host.state import StateFolder, remember
 from placet.journal.database import address_of, database_of
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, Conflict, JournalPaused
-from placet.loop.claim import claim, knows_its_marks, lock_vault, mark_end, must_be_there
-from placet.loop.config_watch import ConfigWatch
-from placet.loop.gestures import refuse
-from placet.loop.ports import (
+from placet.loop.build import (
     model_opener,
     own_secrets,
     prices,
@@ -43,6 +40,9 @@ from placet.loop.ports import (
     systemd_notifier,
     teller,
 )
+from placet.loop.claim import claim, knows_its_marks, lock_vault, mark_end, must_be_there
+from placet.loop.config_watch import ConfigWatch
+from placet.loop.gestures import refuse
 from placet.loop.rows import of_daemon
 from placet.loop.run import Daemon, Ending, journal_pause_as_user_error
 from placet.loop.threads import Workers
@@ -257,18 +257,18 @@ def distrust_journal(loop: Loop) -> None:
     They were meant for an older state of the notes. The next look sends plans in System/Active
     back to review.
     """
-    book = loop.book
-    book.outbox.forget()
+    state = loop.state
+    state.outbox.forget()
     while loop.read_intents():
-        refuse(book, f"{_LOST} Decide again.", *chain(*book.intents.waiting.values()))
+        refuse(state, f"{_LOST} Decide again.", *chain(*state.intents.waiting.values()))
     open_ones = [
-        case for case in book.cases.values() if case.acting in (State.APPROVED, State.RUNNING)
+        case for case in state.cases.values() if case.acting in (State.APPROVED, State.RUNNING)
     ]
-    clock = book.ports.clock
-    book.record(*(distrust(case, clock.now()) for case in open_ones))
+    clock = state.ports.clock
+    state.record(*(distrust(case, clock.now()) for case in open_ones))
     facts = {"to_review": [case.request_id for case in open_ones]}
-    book.ports.journal.commit([of_daemon(clock, Action.JOURNAL_RECONCILED, **facts)])
-    book.say(f"{_LOST} Open requests and plans are read again, and plans come back for review.")
+    state.ports.journal.commit([of_daemon(clock, Action.JOURNAL_RECONCILED, **facts)])
+    state.say(f"{_LOST} Open requests and plans are read again, and plans come back for review.")
 
 
 def _remove_leftovers(ports: Ports) -> None:
@@ -312,7 +312,7 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
                 loop.ports.clock, Action.DAEMON_STOPPED, **facts, **_unfinished_work(loop)
             )
             journal.commit([stopped])
-            mark_end(journal, state.mark, loop.book.vault)
+            mark_end(journal, state.mark, loop.state.vault)
 
 
 def _unfinished_work(loop: Loop) -> dict[str, Any]:

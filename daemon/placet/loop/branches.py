@@ -26,7 +26,7 @@ from placet.git.repository import is_repository
 from placet.host.clock import Clock
 from placet.host.config import portal_path, repositories
 from placet.journal.writes import AddActivity, AnswerIntent
-from placet.loop.cases import Cases
+from placet.loop.state import LoopState
 from placet.note.frontmatter import parse_note
 
 GLANCE_EVERY_S = 2.0  # between looks at the files of references
@@ -128,14 +128,14 @@ class BranchWatch:
             self.thread = thread
 
 
-def open_branches(book: Cases) -> dict[Path, list[Branch]]:
+def open_branches(state: LoopState) -> dict[Path, list[Branch]]:
     """Return the watched branches by repository. A merge may be undone where no branch is open.
 
     Some of the folders may not be repositories.
     """
-    ports = book.ports
+    ports = state.ports
     found: dict[Path, list[Branch]] = {}
-    for branches in book.cases.watched.values():
+    for branches in state.cases.watched.values():
         for branch in branches:
             if not branch.portal or branch.portal in ports.config.portals:
                 place = portal_path(ports.vault, ports.config, branch.portal)
@@ -145,39 +145,39 @@ def open_branches(book: Cases) -> dict[Path, list[Branch]]:
     return found
 
 
-def explain_drops(book: Cases, known: dict[Path, Stamp]) -> None:
+def explain_drops(state: LoopState, known: dict[Path, Stamp]) -> None:
     """Record the reasons that people wrote into the reports of branches that are gone.
 
     `known` has the reports that were read; only those that changed since are read again.
     """
     dropped = [
         branch
-        for branches in book.cases.watched.values()
+        for branches in state.cases.watched.values()
         for branch in branches
         if branch.became in ("dropped", "gone") and branch.report_path
     ]
     for branch in dropped:
-        report = book.vault.root / branch.report_path
+        report = state.vault.root / branch.report_path
         if known.get(report) == (stamp := stamp_of(report)):
             continue
         known[report] = stamp
-        by, reason = _why_dropped(book, branch)
-        case, now = book.cases[branch.trace_id], book.ports.clock.now()
+        by, reason = _why_dropped(state, branch)
+        case, now = state.cases[branch.trace_id], state.ports.clock.now()
         if (decision := explain_drop(case, branch, reason, by, now)) is not None:
-            book.record(decision)
+            state.record(decision)
 
 
-def settle(book: Cases, found: BranchNews) -> None:
+def settle(state: LoopState, found: BranchNews) -> None:
     """Record what people did with the branches of a repository."""
-    _journal(book, found)
+    _journal(state, found)
     for fate in found.fates:
-        case = book.cases[fate.of.trace_id]
+        case = state.cases[fate.of.trace_id]
         branch, became = fate.of, fate.became
         is_away = became in ("dropped", "gone")
-        by, reason = _why_dropped(book, branch) if is_away else ("", "")
+        by, reason = _why_dropped(state, branch) if is_away else ("", "")
         # a drop makes no commit: the command names the one that the branch was at
         what = "drop" if is_away else "merge"
-        claim = book.intents.claims.get((what, case.trace_id, fate.commit_sha or branch.tip))
+        claim = state.intents.claims.get((what, case.trace_id, fate.commit_sha or branch.tip))
         if claim is None and reason == branch.dropped_reason:
             reason = ""  # that of an earlier drop
         if became == "gone" and (reason or claim is not None):
@@ -186,21 +186,21 @@ def settle(book: Cases, found: BranchNews) -> None:
         if claim is not None:
             person, by = claim.person, ""
         seen = SeenInGit(became, found.owner, fate.commit_sha, fate.how, fate.into)
-        now = book.ports.clock.now()
+        now = state.ports.clock.now()
         decision = settle_branch(case, branch, seen, now, person, reason, by)
-        _record(book, decision, claim)
+        _record(state, decision, claim)
         if decision is not None:  # a drop before that was undone by now
-            book.intents.forget(
+            state.intents.forget(
                 one.id
-                for (_, trace, commit), one in list(book.intents.claims.items())
+                for (_, trace, commit), one in list(state.intents.claims.items())
                 if (trace, commit) == (case.trace_id, branch.tip)
             )
     settled: set[str] = set()
     for revert in found.reverts:  # the newest of a branch counts
-        _settle_revert(book, revert, found.owner, settled)
+        _settle_revert(state, revert, found.owner, settled)
 
 
-def _journal(book: Cases, found: BranchNews) -> None:
+def _journal(state: LoopState, found: BranchNews) -> None:
     failed = [failure_of(call) for call in found.calls if call.stderr]
     if not found.calls or not (found.asked or found.reverts or failed):
         return
@@ -210,8 +210,8 @@ def _journal(book: Cases, found: BranchNews) -> None:
         "branches": found.asked,
         "duration_ms": round(sum(call.duration_ms for call in found.calls), 1),
     }
-    now, place = book.ports.clock.now(), str(found.path)
-    book.ports.journal.commit(
+    now, place = state.ports.clock.now(), str(found.path)
+    state.ports.journal.commit(
         [
             AddActivity(
                 Activity(
@@ -223,9 +223,9 @@ def _journal(book: Cases, found: BranchNews) -> None:
     )
 
 
-def _settle_revert(book: Cases, found: Revert, owner: str, settled: set[str]) -> None:
+def _settle_revert(state: LoopState, found: Revert, owner: str, settled: set[str]) -> None:
     """Record a revert of a mission's merge, unless its branch is `settled`; that has its tips."""
-    case = book.cases.get(found.trace_id)
+    case = state.cases.get(found.trace_id)
     branches = case.branches if case is not None else ()
     merged = [one for one in branches if found.of in (one.merged_as, one.tip) and one.merged_as]
     if case is None or not merged or merged[-1].tip in settled:
@@ -233,35 +233,35 @@ def _settle_revert(book: Cases, found: Revert, owner: str, settled: set[str]) ->
     branch = merged[-1]
     if found.in_part:
         if branch.became == "merged":
-            book.say(
+            state.say(
                 f"{case.request_id}: {branch.name} was reverted in part on {found.into} by commit "
                 f"{found.commit_sha[:12]}. The rest of its work is still there."
             )
         return
     settled.add(branch.tip)
     what = "merge" if found.again else "undo"
-    claim = book.intents.claims.get((what, case.trace_id, found.commit_sha))
+    claim = state.intents.claims.get((what, case.trace_id, found.commit_sha))
     seen = SeenInGit(
         "merged" if found.again else "reverted", owner, found.commit_sha, into=found.into
     )
     person = claim.person if claim is not None else None
-    _record(book, settle_revert(case, branch, seen, book.ports.clock.now(), person), claim)
+    _record(state, settle_revert(case, branch, seen, state.ports.clock.now(), person), claim)
 
 
-def _record(book: Cases, decision: Decision | None, claim: Intent | None) -> None:
+def _record(state: LoopState, decision: Decision | None, claim: Intent | None) -> None:
     """Record what became of a branch; a claim names its maker once."""
     if decision is not None:
-        book.record(decision, writes=[AnswerIntent(claim.id)] if claim is not None else [])
-        book.intents.forget([claim.id] if claim is not None else [])
+        state.record(decision, writes=[AnswerIntent(claim.id)] if claim is not None else [])
+        state.intents.forget([claim.id] if claim is not None else [])
 
 
-def _why_dropped(book: Cases, branch: Branch) -> tuple[str, str]:
+def _why_dropped(state: LoopState, branch: Branch) -> tuple[str, str]:
     """Return who dropped a branch and why.
 
     The report says so (`dropped_by`, `dropped_reason`); both are empty strings if it does not.
     """
     try:
-        meta, _ = parse_note(book.vault.read(branch.report_path)[0])
+        meta, _ = parse_note(state.vault.read(branch.report_path)[0])
     except Unreadable:
         return "", ""
     return str(meta.get("dropped_by") or ""), str(meta.get("dropped_reason") or "")

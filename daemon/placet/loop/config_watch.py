@@ -19,8 +19,8 @@ from placet.host.clock import Clock
 from placet.host.config import FOR_NEXT_START, Config, InForce, accept, differing, holding, load
 from placet.host.state import StateFolder
 from placet.journal.writer import JournalAccess
+from placet.loop.build import model_opener, prices
 from placet.loop.claim import refuse_claimed
-from placet.loop.ports import model_opener, prices
 from placet.loop.rows import of_daemon
 from placet.note.paths import CONFIG_PATH, show
 

@@ -46,9 +46,9 @@ from placet.disk.errors import Gone, Unreadable
 from placet.errors import local
 from placet.host.intents import UnknownIntent
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
-from placet.loop.cases import Cases
 from placet.loop.outbox import places
 from placet.loop.requests import request_in
+from placet.loop.state import LoopState
 from placet.note.paths import Folder, is_utf8, numbered, show
 from placet.plan.plan import Plan
 from placet.secrets import redact
@@ -57,76 +57,76 @@ from placet.tools.registry import PLANNABLE
 _CANNOT = "placet cannot use the request of this plan. The note next to it says why."
 
 
-def take(book: Cases, case: Case, its: CaseNotes) -> bool | None:
+def take(state: LoopState, case: Case, its: CaseNotes) -> bool | None:
     """Decide what a person did to a case's notes; return whether that was possible.
 
     None: they did nothing. Further gestures besides an answer are decided in the same look, so that
     no work runs in between.
     """
     if case.asking is not None and not its.asked:
-        its = replace(its, asked=_asked_in_archive(book, case, case.asking))
-    seen = _observed(book, case, its)
-    gesture = None if seen is None else _if_certain(book, case, its, seen)
+        its = replace(its, asked=_asked_in_archive(state, case, case.asking))
+    seen = _observed(state, case, its)
+    gesture = None if seen is None else _if_certain(state, case, its, seen)
     if gesture is None:
         return None if seen is None else False
-    done = book.apply(case, gesture, *_outcome(book, case, gesture))
+    done = state.apply(case, gesture, *_outcome(state, case, gesture))
     if done is not None and isinstance(gesture, Answered) and gesture.note is not None:
-        take(book, book.cases[case.trace_id], replace(its, asked=[]))
+        take(state, state.cases[case.trace_id], replace(its, asked=[]))
     return True
 
 
-def perform(book: Cases, case: Case, its: CaseNotes, intent: Intent) -> None:
+def perform(state: LoopState, case: Case, its: CaseNotes, intent: Intent) -> None:
     """Do what a person decided by a command, and record what came of it.
 
     `its` are the case's notes, which show no gesture. The intent waits until it is certain that
     these are all.
     """
-    ports = book.ports
+    ports = state.ports
     try:
         moves: tuple[Move, ...] = ()
         if intent.what == "retry" and its.request is None:
-            intent, its, moves = _from_archive(book, case, intent, its)
+            intent, its, moves = _from_archive(state, case, intent, its)
         change = change_of(case, intent, its, local(ports.clock.now()))
-        gesture = _wanted(book, case, change, intent)
+        gesture = _wanted(state, case, change, intent)
         if gesture is None:
             return
     except OutdatedError as outdated:
-        refuse(book, str(outdated), intent)
+        refuse(state, str(outdated), intent)
         return
     change = replace(change, commands=(*moves, *change.commands))
     done = AnswerIntent(intent.id, gesture.why if isinstance(gesture, ApprovalRefused) else "")
-    book.apply(case, gesture, done, *_outcome(book, case, gesture), change=change)
+    state.apply(case, gesture, done, *_outcome(state, case, gesture), change=change)
     if isinstance(gesture, RequestPending):
-        book.intake.edit_times.end(gesture.note, ports.clock.monotonic())
-    book.intents.forget([intent.id])
+        state.intake.edit_times.end(gesture.note, ports.clock.monotonic())
+    state.intents.forget([intent.id])
 
 
-def perform_edits(book: Cases, case: Case, its: CaseNotes, intents: Sequence[Intent]) -> None:
+def perform_edits(state: LoopState, case: Case, its: CaseNotes, intents: Sequence[Intent]) -> None:
     """Begin to write what people commented or ticked by commands in a plan as they read it.
 
     Each is answered, and journalled, once it is written. `its` are the case's notes.
     """
-    for intent, change in edits_of(case, intents, its, local(book.ports.clock.now())):
+    for intent, change in edits_of(case, intents, its, local(state.ports.clock.now())):
         if isinstance(change, OutdatedError):
-            refuse(book, str(change), intent)
+            refuse(state, str(change), intent)
         elif change.commands:
-            case = book.cases[case.trace_id]
-            book.record(change.before(Decision(case, ())))
+            case = state.cases[case.trace_id]
+            state.record(change.before(Decision(case, ())))
         else:  # it is there already
-            book.ports.journal.commit([AnswerIntent(intent.id)])
-            book.intents.forget([intent.id])
+            state.ports.journal.commit([AnswerIntent(intent.id)])
+            state.intents.forget([intent.id])
 
 
-def refuse(book: Cases, why: str, *intents: Intent | UnknownIntent) -> None:
+def refuse(state: LoopState, why: str, *intents: Intent | UnknownIntent) -> None:
     """Record that intents are not performed, and say why."""
-    book.ports.journal.commit([AnswerIntent(intent.id, why) for intent in intents])
-    book.intents.forget([intent.id for intent in intents])
-    book.dirty = True  # what waited for them is due
+    state.ports.journal.commit([AnswerIntent(intent.id, why) for intent in intents])
+    state.intents.forget([intent.id for intent in intents])
+    state.dirty = True  # what waited for them is due
     several = f" ({len(intents)} times)" if len(intents) > 1 else ""
-    book.say(f"`placet {show(intents[0].what)}` was not performed{several}: {why}")
+    state.say(f"`placet {show(intents[0].what)}` was not performed{several}: {why}")
 
 
-def _wanted(book: Cases, case: Case, change: Change, intent: Intent) -> Gesture | None:
+def _wanted(state: LoopState, case: Case, change: Change, intent: Intent) -> Gesture | None:
     """Return the gesture that an intent's change is; None while that is not certain.
 
     Raises OutdatedError if it means nothing.
@@ -140,19 +140,19 @@ def _wanted(book: Cases, case: Case, change: Change, intent: Intent) -> Gesture 
         raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")
     if isinstance(found, ByHand):
         found = replace(found, person=intent.person)
-    gesture = _fill_in(book, case, found)
-    if gesture is None and book.intake.is_certain and book.intake.all_plans_read:
+    gesture = _fill_in(state, case, found)
+    if gesture is None and state.intake.is_certain and state.intake.all_plans_read:
         request = change.notes.request
-        why = request_in(book, request) if request is not None else ""
+        why = request_in(state, request) if request is not None else ""
         raise OutdatedError(why if isinstance(why, str) and why else _CANNOT)
     return gesture
 
 
 def _from_archive(
-    book: Cases, case: Case, intent: Intent, its: CaseNotes
+    state: LoopState, case: Case, intent: Intent, its: CaseNotes
 ) -> tuple[Intent, CaseNotes, tuple[Move, ...]]:
     """Return an intent and its notes as if the request was back among the requests."""
-    vault, name = book.vault, PurePosixPath(intent.path).name
+    vault, name = state.vault, PurePosixPath(intent.path).name
     try:
         raw, _ = vault.read(intent.path)
     except Unreadable as error:
@@ -167,11 +167,11 @@ def _from_archive(
     return replace(intent, path=home), replace(its, request=request), moves
 
 
-def _asked_in_archive(book: Cases, case: Case, asking: Asking) -> list[NoteSeen]:
+def _asked_in_archive(state: LoopState, case: Case, asking: Asking) -> list[NoteSeen]:
     """Return a question that a person answered and then moved to the archive themselves."""
     path = f"{Folder.ARCHIVE}/{PurePosixPath(asking.path).name}"
     try:
-        raw, _ = book.vault.read(path)
+        raw, _ = state.vault.read(path)
     except Unreadable:
         return []
     note = replace(inspect_note(asking.path, raw, ""), path=path)
@@ -180,14 +180,14 @@ def _asked_in_archive(book: Cases, case: Case, asking: Asking) -> list[NoteSeen]
     return [note] if is_answered else []
 
 
-def _outcome(book: Cases, case: Case, gesture: Gesture) -> list[Write]:
+def _outcome(state: LoopState, case: Case, gesture: Gesture) -> list[Write]:
     """Return the writes that give an answer to the call that waits for it, if it is one.
 
     Nothing for a damaged record: the work finds that when it resumes, and stops.
     """
     if not isinstance(gesture, Answering):
         return []
-    ports, asking = book.ports, case.asking
+    ports, asking = state.ports, case.asking
     assert asking is not None, "only what is asked is answered"
     since = datetime.fromisoformat(asking.asked_at)
     waited_s = max(0.0, (ports.clock.wall() - since).total_seconds())
@@ -196,7 +196,7 @@ def _outcome(book: Cases, case: Case, gesture: Gesture) -> list[Write]:
     return []
 
 
-def acknowledge_places(book: Cases, case: Case, notes: CaseNotes) -> None:
+def acknowledge_places(state: LoopState, case: Case, notes: CaseNotes) -> None:
     """Remember where a case's notes are now.
 
     A renamed note is no gesture, but commands need its place. Another request may have the
@@ -207,7 +207,7 @@ def acknowledge_places(book: Cases, case: Case, notes: CaseNotes) -> None:
     if request_path and notes.request is not None and is_utf8(notes.request.path):
         request_path = notes.request.path
     elif request_path and notes.request is None and case.state not in OPEN:
-        is_gone = book.intake.absent(case.trace_id, request_path)
+        is_gone = state.intake.absent(case.trace_id, request_path)
         request_path = "" if is_gone else request_path
     if plan_path and len(notes.plans) == 1 and is_utf8(notes.plans[0].path):
         plan_path = notes.plans[0].path
@@ -221,58 +221,58 @@ def acknowledge_places(book: Cases, case: Case, notes: CaseNotes) -> None:
     if now != (case.request_path, case.plan.path, case.asking, case.unstamped):
         plan = replace(case.plan, path=plan_path)
         moved = replace(case, request_path=request_path, plan=plan, asking=asking, unstamped=file)
-        book.record(Decision(moved, ()))
+        state.record(Decision(moved, ()))
 
 
-def _observed(book: Cases, case: Case, its: CaseNotes) -> Gesture | None:
+def _observed(state: LoopState, case: Case, its: CaseNotes) -> Gesture | None:
     """Return the gesture that a case's notes show."""
     if case.state in (State.COMPLETED, State.WITHDRAWN):
-        its = _without_copies(book, case, its)
+        its = _without_copies(state, case, its)
     return observe(case, its, PLANNABLE)
 
 
-def _if_certain(book: Cases, case: Case, its: CaseNotes, seen: Gesture) -> Gesture | None:
+def _if_certain(state: LoopState, case: Case, its: CaseNotes, seen: Gesture) -> Gesture | None:
     """Return the gesture that a case's notes show, once it is certain; None while it is not."""
-    if isinstance(seen, Answered) and _may_be_unfinished(book, seen):
+    if isinstance(seen, Answered) and _may_be_unfinished(state, seen):
         # what stops work does not wait for it; a new plan does, as it is to know the answer
-        other = _observed(book, case, replace(its, asked=[]))
+        other = _observed(state, case, replace(its, asked=[]))
         if other is None or isinstance(other, Answering | LeadsToPlan):
             return None
         seen = other
-    return _fill_in(book, case, seen)
+    return _fill_in(state, case, seen)
 
 
-def _fill_in(book: Cases, case: Case, gesture: Gesture) -> Gesture | None:
+def _fill_in(state: LoopState, case: Case, gesture: Gesture) -> Gesture | None:
     """Return a gesture with what the journal and the settings say; None if it must wait."""
-    if isinstance(gesture, PlanApproved | ScopeWidened) and not book.intake.all_plans_read:
+    if isinstance(gesture, PlanApproved | ScopeWidened) and not state.intake.all_plans_read:
         return None  # a file that came just now may be another plan of this case
     if isinstance(gesture, Answering):
-        return _answer(book, case, gesture)
+        return _answer(state, case, gesture)
     if isinstance(gesture, LeadsToPlan):
-        return _with_keys(book, case, gesture)
+        return _with_keys(state, case, gesture)
     if isinstance(gesture, PlanApproved):
-        return _approval(book, case, gesture)
+        return _approval(state, case, gesture)
     if isinstance(gesture, ActiveEdited):
-        return replace(gesture, approved=body_of(book.text_to_show(case.approval.digest)))
+        return replace(gesture, approved=body_of(state.text_to_show(case.approval.digest)))
     if isinstance(gesture, PlanSuperseded):
-        newest = book.text_to_show(case.plan.digest)
+        newest = state.text_to_show(case.plan.digest)
         return replace(gesture, newest=newest) if newest else None  # that text is lost
     if isinstance(gesture, ApprovalRefused):
-        return _refusal(book, case, gesture)
+        return _refusal(state, case, gesture)
     if isinstance(gesture, RequestGone):
-        return gesture if book.intake.absent(case.trace_id, case.request_path) else None
+        return gesture if state.intake.absent(case.trace_id, case.request_path) else None
     if isinstance(gesture, PlanGone) or gesture.note is None:
-        return gesture if book.intake.absent(case.trace_id, case.plan.path) else None
+        return gesture if state.intake.absent(case.trace_id, case.plan.path) else None
     return gesture
 
 
-def _without_copies(book: Cases, case: Case, its: CaseNotes) -> CaseNotes:
+def _without_copies(state: LoopState, case: Case, its: CaseNotes) -> CaseNotes:
     """Return the notes without plans that came back by a sync tool: a move empties a place."""
     back = [plan for plan in its.plans if plan.folder is Folder.PLANS]
-    archived = next(_archived(book, case), "") if back else ""
+    archived = next(_archived(state, case), "") if back else ""
     if not archived:
         return its
-    book.intake.unplanned |= {
+    state.intake.unplanned |= {
         plan.path: f"This is a copy of `{archived}`, a plan that is over. To review that plan "
         "again, move it here. Delete this copy."
         for plan in back
@@ -280,11 +280,11 @@ def _without_copies(book: Cases, case: Case, its: CaseNotes) -> CaseNotes:
     return replace(its, plans=[plan for plan in its.plans if plan not in back])
 
 
-def _archived(book: Cases, case: Case) -> Iterator[str]:
+def _archived(state: LoopState, case: Case) -> Iterator[str]:
     """Yield the paths in the archive of the case's last plan."""
     for place in places(archived_path(case), case):
         try:
-            raw, _ = book.vault.read(place)
+            raw, _ = state.vault.read(place)
         except Gone:
             return
         except Unreadable:
@@ -293,60 +293,62 @@ def _archived(book: Cases, case: Case) -> Iterator[str]:
             yield place
 
 
-def _may_be_unfinished(book: Cases, gesture: Answered) -> bool:
+def _may_be_unfinished(state: LoopState, gesture: Answered) -> bool:
     """Return whether the answer may still be unfinished."""
     if gesture.note is None or gesture.chosen:
         return False
-    return book.intake.left_s(gesture.note.path) > 0
+    return state.intake.left_s(gesture.note.path) > 0
 
 
-def _answer(book: Cases, case: Case, gesture: Answering) -> Gesture | None:
+def _answer(state: LoopState, case: Case, gesture: Answering) -> Gesture | None:
     """Return a person's answer, or that what is asked was taken away once it is certain."""
     asking, note = case.asking, gesture.note
     assert asking is not None, "only what is asked is answered"
     if note is None:
-        return gesture if book.intake.absent(case.trace_id, asking.path, asks=True) else None
+        return gesture if state.intake.absent(case.trace_id, asking.path, asks=True) else None
     if isinstance(gesture, Answered):
-        return replace(gesture, text=redact(gesture.text, book.ports.secrets)[0])
+        return replace(gesture, text=redact(gesture.text, state.ports.secrets)[0])
     if isinstance(gesture, ScopeWidened):
         try:
-            written = book.text(asking.amended)
+            written = state.text(asking.amended)
         except BodyDamaged as damaged:
             why = f"The journal is not as it was written: {damaged.what}."
             plan = gesture.plan
             return None if plan is None else ApprovalVoid(EventKind.TEXT_LOST, plan, why)
-        return replace(gesture, level=int(book.ports.sandbox), written=written)
+        return replace(gesture, level=int(state.ports.sandbox), written=written)
     return gesture
 
 
-def _approval(book: Cases, case: Case, gesture: PlanApproved) -> PlanApproved | ApprovalRefused:
+def _approval(
+    state: LoopState, case: Case, gesture: PlanApproved
+) -> PlanApproved | ApprovalRefused:
     """Return an approval with the text that it is compared with, or as a refused one."""
     note = gesture.note
-    if why := _unusable(book, case, note, gesture.approved.plan):
+    if why := _unusable(state, case, note, gesture.approved.plan):
         return ApprovalRefused(note, why, gesture.person)
     # A person may have put this plan together for a case that had none: then there is no text
     # of the daemon's, and every line is theirs.
     known = case.plan.digest if note.digest != case.plan.digest else ""
-    level = int(book.ports.sandbox)
-    return replace(gesture, level=level, written=book.text_to_show(known))
+    level = int(state.ports.sandbox)
+    return replace(gesture, level=level, written=state.text_to_show(known))
 
 
-def _refusal(book: Cases, case: Case, gesture: ApprovalRefused) -> ApprovalRefused:
+def _refusal(state: LoopState, case: Case, gesture: ApprovalRefused) -> ApprovalRefused:
     """Return a refusal with what else is wrong, and with the newer revision if there is one."""
     note = gesture.note
     if (case.state, note.folder) == (State.REVIEW, Folder.PLANS) and is_older(case, note):
-        return replace(gesture, newest=book.text_to_show(case.plan.digest))
+        return replace(gesture, newest=state.text_to_show(case.plan.digest))
     if gesture.why != OUTDATED:
         return gesture
-    why = [_unusable(book, case, note, plan_of(note.raw)), OUTDATED]
+    why = [_unusable(state, case, note, plan_of(note.raw)), OUTDATED]
     return replace(gesture, why="\n".join(filter(None, why)))
 
 
-def _unusable(book: Cases, case: Case, note: NoteSeen, plan: Plan) -> str:
+def _unusable(state: LoopState, case: Case, note: NoteSeen, plan: Plan) -> str:
     """Return why a readable plan cannot run, or an empty string."""
-    if why := _unpayable(book, plan):
+    if why := _unpayable(state, plan):
         return why
-    meta, ports = note.meta, book.ports
+    meta, ports = note.meta, state.ports
     wrong = [
         *unknown_agent(str(meta.get("agent") or case.request.agent), agents(ports.vault)),
         *unknown_portal(str(meta.get("portal") or ""), ports.config.portals),
@@ -354,45 +356,45 @@ def _unusable(book: Cases, case: Case, note: NoteSeen, plan: Plan) -> str:
     return "\n".join(wrong)
 
 
-def _unpayable(book: Cases, plan: Plan) -> str:
+def _unpayable(state: LoopState, plan: Plan) -> str:
     """Return why a plan's money limit cannot be kept, or an empty string.
 
     An unknown price is not guessed.
     """
-    ports = book.ports
+    ports = state.ports
     model = ports.config.model
     price = cost_usd(Usage(), model.name, ports.prices, free=is_free(model.provider))
     limits = Limits(usd=plan.scope.budget_usd)
     return money_problem(limits, model.name, price_known=price is not None) or ""
 
 
-def _with_kept_keys(book: Cases, case: Case, gesture: LeadsToPlan) -> Gesture:
+def _with_kept_keys(state: LoopState, case: Case, gesture: LeadsToPlan) -> Gesture:
     """Return a gesture with the keys of the request as it was read last, if it has any.
 
     An approval took those of the plan.
     """
-    raw = book.text_to_show(case.request_digest)
+    raw = state.text_to_show(case.request_digest)
     note = inspect_note(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw, "")
-    asked = request_in(book, note) if raw and not note.is_plan else ""
+    asked = request_in(state, note) if raw and not note.is_plan else ""
     return gesture if isinstance(asked, str) else replace(gesture, asked=asked)
 
 
-def _with_keys(book: Cases, case: Case, gesture: LeadsToPlan) -> Gesture | None:
+def _with_keys(state: LoopState, case: Case, gesture: LeadsToPlan) -> Gesture | None:
     """Return a gesture that leads to a plan, with the request as it is now.
 
     None, with the reason in `unplanned`, if the request cannot be used.
     """
     note = gesture.request if isinstance(gesture, RevisionAsked) else gesture.note
     if note is None:
-        return _with_kept_keys(book, case, gesture)
-    asked = request_in(book, note)
+        return _with_kept_keys(state, case, gesture)
+    asked = request_in(state, note)
     if not isinstance(asked, str):
         return replace(gesture, asked=asked)
-    book.intake.unplanned[note.path] = (
+    state.intake.unplanned[note.path] = (
         f"{asked}\nNothing is planned from it until that is fixed; earlier decisions hold."
     )
     if isinstance(gesture, RevisionAsked):
-        book.intake.unplanned[gesture.note.path] = (
+        state.intake.unplanned[gesture.note.path] = (
             f"placet revises this plan once the request `{show(note.path)}` is fixed. The note "
             "next to the request says what is wrong."
         )

@@ -14,8 +14,8 @@ from placet.case.waiting import Why
 from placet.host.lock import is_alive, this_process
 from placet.journal.reader import Reader
 from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
-from placet.loop.cases import Cases
 from placet.loop.rows import of_case
+from placet.loop.state import LoopState
 from placet.loop.threads import AssignedWorker, Workers
 from placet.plan.plan import Plan
 from placet.sandbox.box import Level
@@ -24,17 +24,19 @@ LEASE_TTL_S = 30.0  # lifetime of a lease without a heartbeat
 HEARTBEAT_S = 5.0  # a renewal takes 9 µs
 
 
-def begin(book: Cases, owner: Owner, case: Case, plan: Plan, worker: AssignedWorker | None) -> int:
+def begin(
+    state: LoopState, owner: Owner, case: Case, plan: Plan, worker: AssignedWorker | None
+) -> int:
     """Start or resume a mission, and journal its lease; return the lease's token.
 
     `owner` is this process. `worker` is the worker of a team that holds the lease instead. Raises
     LeaseHeld.
     """
-    clock = book.ports.clock
+    clock = state.ports.clock
     if worker is not None:
         acquire = AcquireLease(case.trace_id, worker.owner, worker.lease_s)
     else:
-        with book.ports.journal.read() as reader:
+        with state.ports.journal.read() as reader:
             lease = reader.lease(case.trace_id)
             # The vault's lock proves that no other daemon runs here. So a lease of this machine
             # belongs to a dead one, unless a worker holds it.
@@ -42,8 +44,8 @@ def begin(book: Cases, owner: Owner, case: Case, plan: Plan, worker: AssignedWor
             left = left and not is_with_worker(reader, case.trace_id)
         dead_token = lease.token if lease is not None and left else None
         acquire = AcquireLease(case.trace_id, owner, LEASE_TTL_S, dead_token)
-    committed = _begun(book, case, plan, worker, acquire)
-    case = book.cases[case.trace_id]
+    committed = _begun(state, case, plan, worker, acquire)
+    case = state.cases[case.trace_id]
     facts: dict[str, object] = {
         "token": committed.token,
         "owner": str(owner if worker is None else worker.owner),
@@ -52,7 +54,7 @@ def begin(book: Cases, owner: Owner, case: Case, plan: Plan, worker: AssignedWor
     rows = [of_case(clock, case, Action.LEASE_ACQUIRED, **facts)]
     if (before := committed.taken_from) is not None:
         rows.insert(0, of_case(clock, case, Action.LEASE_EXPIRED, owner=str(before)))
-    book.ports.journal.commit(rows)
+    state.ports.journal.commit(rows)
     return committed.token
 
 
@@ -66,10 +68,10 @@ def is_with_worker(reader: Reader, trace_id: str) -> bool:
 
 
 def _begun(
-    book: Cases, case: Case, plan: Plan, worker: AssignedWorker | None, acquire: AcquireLease
+    state: LoopState, case: Case, plan: Plan, worker: AssignedWorker | None, acquire: AcquireLease
 ) -> Committed:
     """Record that a mission starts or resumes, with its lease; raises LeaseHeld."""
-    ports = book.ports
+    ports = state.ports
     sandbox = ports.sandbox if worker is None else Level(worker.level)
     facts = {
         "digest": case.approval.digest,
@@ -79,7 +81,7 @@ def _begun(
         **({"steps_left_out": list(plan.left_out)} if plan.left_out else {}),
     }
     if case.state is State.APPROVED:
-        committed = book.apply(case, Started(case.generation, facts), acquire)
+        committed = state.apply(case, Started(case.generation, facts), acquire)
         assert committed is not None, "an approved case can always be started"
         return committed
     record = Record.load(ports.journal, case, case.generation, ports.clock)
@@ -87,28 +89,28 @@ def _begun(
     row = of_case(ports.clock, case, Action.EXECUTION_RESUMED, **facts).activity
     # In one transaction with the case: another daemon may have taken the mission over and ended it
     # while this one was suspended, and then its lease is free.
-    return book.record(Decision(case, (row,)), writes=[acquire])
+    return state.record(Decision(case, (row,)), writes=[acquire])
 
 
-def planner_token(book: Cases, case: Case, worker: AssignedWorker) -> int | None:
+def planner_token(state: LoopState, case: Case, worker: AssignedWorker) -> int | None:
     """Return the token of a worker that plans; None while another worker holds the lease."""
     if worker.token:
         return worker.token
-    ports = book.ports
+    ports = state.ports
     acquire = AcquireLease(case.trace_id, worker.owner, worker.lease_s)
     try:
         token = ports.journal.commit([acquire]).token
     except LeaseHeld as held:
-        book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+        state.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
         return None
     facts = {"token": token, "owner": str(worker.owner), "worker": worker.worker}
     ports.journal.commit([of_case(ports.clock, case, Action.LEASE_ACQUIRED, **facts)])
     return token
 
 
-def release(book: Cases, team: Workers | None, case: Case, token: int | None) -> None:
+def release(state: LoopState, team: Workers | None, case: Case, token: int | None) -> None:
     """Release the lease of unfinished work, and delete a worker's assignment."""
-    ports = book.ports
+    ports = state.ports
     if token is None or (team is not None and ports.leaving.is_set()):
         return  # a team's worker continues while no daemon runs
     row = of_case(ports.clock, case, Action.LEASE_RELEASED, token=token)
@@ -117,4 +119,4 @@ def release(book: Cases, team: Workers | None, case: Case, token: int | None) ->
         ports.journal.commit([ReleaseLease(case.trace_id, token), row, *released])
     except LeaseLost:
         if team is None:  # a team's work is offered to another worker
-            book.say(f"{case.request_id}: another daemon has taken this mission over")
+            state.say(f"{case.request_id}: another daemon has taken this mission over")

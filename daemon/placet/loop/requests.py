@@ -13,15 +13,15 @@ from placet.case.request import RequestProblems, read_request
 from placet.case.results import adopt_plan
 from placet.case.sorting import copies, not_asking
 from placet.errors import BUGS, describe_bug
-from placet.loop.cases import Cases, Taken
+from placet.loop.state import LoopState, Taken
 from placet.loop.threads import expect_model
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, is_request_id, is_unnamed, request_id, trace_id
 
 
-def request_in(book: Cases, note: NoteSeen) -> Request | str:
+def request_in(state: LoopState, note: NoteSeen) -> Request | str:
     """Return the request that a note states, or its problems."""
-    ports = book.ports
+    ports = state.ports
     table = ports.config.vault
     try:
         request = read_request(
@@ -41,12 +41,12 @@ def request_in(book: Cases, note: NoteSeen) -> Request | str:
     return request
 
 
-def open_requests(book: Cases, new: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
+def open_requests(state: LoopState, new: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
     """Open cases for new requests; return the problems of others by path.
 
     `taken` are the request ids in use; the new ones are added.
     """
-    clock, intake = book.ports.clock, book.intake
+    clock, intake = state.ports.clock, state.intake
     problems = copies(new, intake.notes.values())
     opened: dict[str, Decision] = {}
     for note in new:
@@ -54,7 +54,7 @@ def open_requests(book: Cases, new: Sequence[NoteSeen], taken: Taken) -> dict[st
             continue
         name = PurePosixPath(note.path).name
         try:
-            request = request_in(book, note)
+            request = request_in(state, note)
         except BUGS as error:  # a bug must not stop the other notes
             request = f"{describe_bug(error)}."
         if (why := not_asking(note)) or isinstance(request, str):
@@ -65,7 +65,7 @@ def open_requests(book: Cases, new: Sequence[NoteSeen], taken: Taken) -> dict[st
             problems[note.path] = "It has no name yet."  # else its id would stay `untitled`
             continue
         trace, ordinal = note.trace_id, 0
-        while not trace or trace in book.cases or trace in opened:
+        while not trace or trace in state.cases or trace in opened:
             trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
         named = request_id(name, taken)
         taken.given.add(named)
@@ -73,13 +73,13 @@ def open_requests(book: Cases, new: Sequence[NoteSeen], taken: Taken) -> dict[st
         ready = not intake.left_s(note.path)
         opened[trace] = open_case(note, request, trace, named, clock.now(), ready=ready)
     if opened:
-        book.record(*opened.values())
-        expect_model(book.ports)
+        state.record(*opened.values())
+        expect_model(state.ports)
     return problems
 
 
 def adopt(
-    book: Cases, orphans: Sequence[NoteSeen], notes: Iterable[NoteSeen], taken: Taken
+    state: LoopState, orphans: Sequence[NoteSeen], notes: Iterable[NoteSeen], taken: Taken
 ) -> dict[str, str]:
     """Open cases for plans that are not in the journal; return the problems by path.
 
@@ -93,15 +93,15 @@ def adopt(
     }
     for note in sorted(orphans, key=lambda n: (n.folder is not Folder.ACTIVE, n.path)):
         named = str(note.meta.get("request_id") or "")
-        if note.trace_id in book.cases:
+        if note.trace_id in state.cases:
             # The second of two plans with one trace_id. The first was adopted just now, and the
             # next look sees both.
             continue
         if is_request_id(named) and named not in taken:
             taken.given.add(named)
-            now = book.ports.clock.now()
+            now = state.ports.clock.now()
             try:
-                book.record(adopt_plan(note, asked.get(note.trace_id), now))
+                state.record(adopt_plan(note, asked.get(note.trace_id), now))
             except BUGS as error:  # a bug must not stop the other notes
                 problems[note.path] = f"{describe_bug(error)}."
         else:

@@ -25,7 +25,7 @@ _SOON_S = 60.0
 
 
 @dataclass(slots=True)
-class Waits:
+class WorkWaits:
     """The current waits.
 
     `postponed` has by trace_id until when (in seconds of `boottime`) and why. `hold` stops all

@@ -112,7 +112,7 @@ class Daemon:
             elif time.monotonic() - here_at > AWAY_S:
                 return tick
             if tick.waiting and not (
-                self.loop.threads.jobs or self.loop.book.dirty or tick.settling
+                self.loop.threads.jobs or self.loop.state.dirty or tick.settling
             ):
                 return tick
             self.watcher.wait(min(tick.again_in_s, MAX_WAIT_S))

@@ -69,7 +69,7 @@ def words_of(raw: bytes) -> str:
 
 
 @dataclass(slots=True)
-class Notices:
+class SideNotes:
     """The side notes in the vault.
 
     `written` has by note path the words of its side note, and of the one that this replaces. placet

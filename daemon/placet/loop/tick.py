@@ -27,13 +27,13 @@ from placet.host.state import MARK
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.loop.branches import BranchWatch, explain_drops, open_branches, settle
-from placet.loop.cases import Cases, OpenCases
 from placet.loop.claim import mark_end
+from placet.loop.decider import Decider
 from placet.loop.gestures import refuse
 from placet.loop.intake import View
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
-from placet.loop.look import Decisions
-from placet.loop.side_notes import Notices
+from placet.loop.side_notes import SideNotes
+from placet.loop.state import LoopState, OpenCases
 from placet.loop.threads import Threads, Workers
 from placet.loop.work import Dispatch, Draft, RunMission
 from placet.note.paths import QUEUES, show
@@ -94,32 +94,32 @@ class Loop:
         self.config_since_s = ports.clock.monotonic()
         clock = ports.clock
         self.threads = Threads(clock, ring, start)
-        self.book = book = Cases(ports, vault, self.threads, say, tell)
-        self.intake = book.intake
+        self.state = state = LoopState(ports, vault, self.threads, say, tell)
+        self.intake = state.intake
         self.intake.no_wait = no_wait
-        self.decisions = Decisions(book, Notices(vault, ports.journal, clock, say))
-        self.dispatch = Dispatch(book, self.decisions, owner, draft, run_mission, team)
+        self.decider = Decider(state, SideNotes(vault, ports.journal, clock, say))
+        self.dispatch = Dispatch(state, self.decider, owner, draft, run_mission, team)
         self.branches = BranchWatch(clock, say, ring)
 
     @property
     def ports(self) -> Ports:
         """The ports with the current configuration."""
-        return self.book.ports
+        return self.state.ports
 
     @property
     def cases(self) -> OpenCases:
         """The cases in memory."""
-        return self.book.cases
+        return self.state.cases
 
     def load(self) -> None:
         """Load cases, unperformed commands and leases from the journal."""
-        book, cases = self.book, self.book.cases
+        state, cases = self.state, self.state.cases
         with self.ports.journal.read() as reader:
             cases.load(reader)
-            book.outbox.load(reader.pending_commands())
-            self.decisions.notices.written = {row.path: row.digest for row in reader.seen()}
+            state.outbox.load(reader.pending_commands())
+            self.decider.notices.written = {row.path: row.digest for row in reader.seen()}
             working = [case for case in cases.values() if case.is_working]
-            book.waits.load(reader, working)
+            state.waits.load(reader, working)
             last = reader.last_of(Action.DAEMON_STARTED, Action.DAEMON_STOPPED, trace_id="")
             ended_well = (
                 last is not None
@@ -145,11 +145,11 @@ class Loop:
 
     def tick(self) -> Tick:
         """Collect results, scan, read notes, decide, record and perform, start work."""
-        book, clock = self.book, self.ports.clock
+        state, clock = self.state, self.ports.clock
         self.dispatch.collect_results()
-        book.perform()  # first, so that the look shows the effect
+        state.perform()  # first, so that the look shows the effect
         began_s, tick_began_s = clock.monotonic(), clock.boottime()
-        scan = book.vault.scan(QUEUES)
+        scan = state.vault.scan(QUEUES)
         self.scan_cost_s = clock.monotonic() - began_s
         self._say_if_away(scan.present)
         if self.away:
@@ -158,20 +158,20 @@ class Loop:
         config_in_s = self._reload()
         view = self._look(scan)
         judges = self._judges(config_in_s)
-        if judges and (self.read_intents() or book.dirty):
-            book.dirty = False
-            self.decisions.decide(view, scan.side_notes)
-            book.perform()
+        if judges and (self.read_intents() or state.dirty):
+            state.dirty = False
+            self.decider.decide(view, scan.side_notes)
+            state.perform()
         self.dispatch.heartbeat()
         self._settle_branches()
-        book.dirty |= book.waits.lift(self.threads.jobs, book.cases.values())
+        state.dirty |= state.waits.lift(self.threads.jobs, state.cases.values())
         if not self.stopping:
-            self.branches.look(lambda: open_branches(book))
+            self.branches.look(lambda: open_branches(state))
             if judges and not self.ports.config.daemon.paused:
                 self.dispatch.start_work()
-        if book.unmarked:
-            book.unmarked = False
-            mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, book.vault)
+        if state.unmarked:
+            state.unmarked = False
+            mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, state.vault)
         again = (self.intake.again_in_s(), config_in_s, view.again_in_s)
         soonest_s = min((s for s in again if s is not None), default=None)
         return self._next(soonest_s, tick_began_s, judges=judges)
@@ -180,23 +180,23 @@ class Loop:
         if self.away == (not present):
             return
         self.away = not present
-        where = show(str(self.book.vault.root))
-        self.book.say(
+        where = show(str(self.state.vault.root))
+        self.state.say(
             f"The vault {where} is not there. placet waits for it."
             if self.away
             else f"The vault {where} is there again."
         )
 
     def _look(self, scan: Scan) -> View:
-        book, intake = self.book, self.intake
+        state, intake = self.state, self.intake
         expected = {
             path
-            for case in book.cases.values()
+            for case in state.cases.values()
             for path in (case.places if case.state in OPEN else (case.request_path,))
             if path
         }
         view = intake.look(scan, expected)
-        book.dirty |= view.changed or any(not intake.left_s(path) for path in intake.unfinished)
+        state.dirty |= view.changed or any(not intake.left_s(path) for path in intake.unfinished)
         return view
 
     def _settle_branches(self) -> None:
@@ -205,8 +205,8 @@ class Loop:
             return
         self.read_intents()  # a command records who did it only after the git operation
         for found in looked:
-            settle(self.book, found)
-        explain_drops(self.book, self.branches.reports)
+            settle(self.state, found)
+        explain_drops(self.state, self.branches.reports)
 
     def stop(self, grace_s: float) -> None:
         """Stop cleanly: running rounds get `grace_s` seconds.
@@ -217,7 +217,7 @@ class Loop:
         self.ports.leaving.set()
         self.threads.leave(grace_s)
         self.dispatch.collect_results()
-        self.book.perform()
+        self.state.perform()
 
     def _record(self, case: Case, attempt: int) -> Record | None:
         """Return the record of a conversation, None if it is damaged.
@@ -230,17 +230,17 @@ class Loop:
 
     def read_intents(self) -> bool:
         """Read the intents that commands left; return whether any is to be performed."""
-        book, mailbox = self.book, self.book.intents
+        state, mailbox = self.state, self.state.intents
 
         def answered(ids: Collection[str]) -> Collection[str]:
-            with book.ports.journal.ask() as reader:
+            with state.ports.journal.ask() as reader:
                 return reader.answers(ids).keys()
 
         found = mailbox.look(answered)
         if found.replaced:
-            refuse(book, "A later command replaced this one.", *found.replaced)
+            refuse(state, "A later command replaced this one.", *found.replaced)
         for one in found.unknown:
-            refuse(book, "Restart the daemon: it is older than this command.", one)
+            refuse(state, "Restart the daemon: it is older than this command.", one)
         return bool(mailbox.waiting)
 
     def _reload(self) -> float | None:
@@ -249,14 +249,14 @@ class Loop:
         Return in how many seconds to look again, None if nothing is pending.
         """
         before = self.ports.config
-        self.book.ports, again_in_s = self.reload(self.ports)
+        self.state.ports, again_in_s = self.reload(self.ports)
         now = self.ports.config
         self.intake.quiet_s = now.vault.quiet_s
         if (now.model, now.limits) != (before.model, before.limits):
-            self.book.waits.try_now()
-            self.book.waits.try_again(Why.ROOM)
+            self.state.waits.try_now()
+            self.state.waits.try_again(Why.ROOM)
         if now.vault != before.vault:
-            self.book.dirty |= self.book.waits.forget(Why.HISTORY)
+            self.state.dirty |= self.state.waits.forget(Why.HISTORY)
         return again_in_s
 
     def _judges(self, config_in_s: float | None) -> bool:
@@ -270,34 +270,36 @@ class Loop:
         return config_in_s is None or now_s - self.config_since_s > UNKNOWN_S
 
     def _next(self, settle_in_s: float | None, began_s: float, *, judges: bool) -> Tick:
-        book, jobs = self.book, self.threads.jobs
-        goes_on = judges and (book.dirty or book.intents.more)
-        drafting = [case for case in book.cases.values() if case.acting in DRAFTING]
+        state, jobs = self.state, self.threads.jobs
+        goes_on = judges and (state.dirty or state.intents.more)
+        drafting = [case for case in state.cases.values() if case.acting in DRAFTING]
         interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
-        sleeps_s = [interval_s, *book.outbox.waits_s(), *book.waits.left_s(began_s)]
+        sleeps_s = [interval_s, *state.outbox.waits_s(), *state.waits.left_s(began_s)]
         written = [*self.intake.unfinished, *(c.request_path for c in drafting)]
-        written += [c.asking.path for c in book.cases.values() if c.asking is not None]
+        written += [c.asking.path for c in state.cases.values() if c.asking is not None]
         sleeps_s += [left_s for path in written if (left_s := self.intake.left_s(path))]
         sleeps_s += [settle_in_s] if settle_in_s is not None else []
         sleeps_s += [0.0] if goes_on else []
         sleeps_s += [HEARTBEAT_S] if jobs else []
         at_rest = (
-            settle_in_s is None and not jobs and not book.outbox.pending and not self.branches.asks
+            settle_in_s is None and not jobs and not state.outbox.pending and not self.branches.asks
         )
         drafts = {case.trace_id for case in drafting if self.intake.is_draft(case)}
-        waiting = book.waits.postponed.keys() | drafts
+        waiting = state.waits.postponed.keys() | drafts
         working = [
-            case for case in book.cases.values() if case.is_working and case.trace_id not in waiting
+            case
+            for case in state.cases.values()
+            if case.is_working and case.trace_id not in waiting
         ]
-        unjudged = [c for c in working if at_rest and not self.decisions.is_judged(c)]
-        idle = at_rest and not goes_on and not book.intents.waiting
+        unjudged = [c for c in working if at_rest and not self.decider.is_judged(c)]
+        idle = at_rest and not goes_on and not state.intents.waiting
         if len(working) > len(unjudged) and not self.ports.config.daemon.paused:
             idle = False  # work can start
-        hold = book.waits.holding()
+        hold = state.waits.holding()
         waiting_for = (
             *([f"all work waits for the model: {hold.notice}"] if hold is not None else ()),
-            *(f"{book.cases[t].request_id}: {why}" for t, why in book.waits.sentences().items()),
-            *(command.error for command in book.outbox.pending if command.error),
+            *(f"{state.cases[t].request_id}: {why}" for t, why in state.waits.sentences().items()),
+            *(command.error for command in state.outbox.pending if command.error),
             *(
                 f"{case.request_id}: its mission waits until {show(case.plan.path)} can be read, "
                 "and no other note has the same plan"

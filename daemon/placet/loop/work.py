@@ -52,10 +52,10 @@ from placet.journal.writes import (
     ReleaseLease,
     RenewLease,
 )
-from placet.loop.cases import Cases
+from placet.loop.decider import Decider
 from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
-from placet.loop.look import Decisions
 from placet.loop.rows import of_case
+from placet.loop.state import LoopState
 from placet.loop.threads import MISTAKE_RETRY_S, AssignedWorker, Job, Result, Workers, expect_model
 from placet.note.frontmatter import Frontmatter, parse_note, read_note
 from placet.note.paths import Folder
@@ -111,8 +111,8 @@ class Dispatch:
     `draft` and `run_mission` are the workers' functions; with a `team` its workers do the work.
     """
 
-    book: Cases
-    decisions: Decisions
+    state: LoopState
+    decider: Decider
     owner: Owner
     draft: Draft
     run_mission: RunMission
@@ -121,28 +121,28 @@ class Dispatch:
 
     def start_work(self) -> None:
         """Start what is due, within the limits: the highest priority first, then the oldest."""
-        book = self.book
+        state = self.state
         if self.team is not None and self.team.look():
-            book.waits.try_again(Why.WORKER)
-        busy, jobs = book.outbox.busy, book.threads.jobs
-        limits = book.ports.config.daemon
+            state.waits.try_again(Why.WORKER)
+        busy, jobs = state.outbox.busy, state.threads.jobs
+        limits = state.ports.config.daemon
         free = {True: limits.plans_at_once, False: limits.missions_at_once}
         for job in jobs.values():
             free[job.planning] -= 1
         due = [
             case
-            for case in book.cases.values()
+            for case in state.cases.values()
             if case.is_working
             and case.trace_id not in jobs
             and case.trace_id not in busy
-            and self.decisions.is_judged(case)
+            and self.decider.is_judged(case)
             and not (case.acting in DRAFTING and self._may_be_unfinished(case))
         ]
-        if due and not book.intake.prompts_are_written():
+        if due and not state.intake.prompts_are_written():
             due = []
         due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
         wanted = set(jobs)
-        for case in book.waits.may_start(due, self._needs_no_model):
+        for case in state.waits.may_start(due, self._needs_no_model):
             planning = case.acting in DRAFTING
             if free[planning] <= 0 or not (planning or self._has_room(case)):
                 continue
@@ -153,15 +153,15 @@ class Dispatch:
             except (BodyDamaged, *BUGS) as error:
                 self._stop_or_postpone(case, error)
         if self.team is not None:
-            works = (case for case in book.cases.values() if case.is_working)
+            works = (case for case in state.cases.values() if case.is_working)
             self.team.withdraw(wanted, {case.trace_id: case.generation for case in works})
 
     def _has_room(self, case: Case) -> bool:
         """Return whether a mission's portal may have one more under way."""
         if self.team is None:
             return True
-        jobs = [one for one in self.book.threads.jobs.values() if not one.planning]
-        working = [self.book.cases[one.trace_id] for one in jobs]
+        jobs = [one for one in self.state.threads.jobs.values() if not one.planning]
+        working = [self.state.cases[one.trace_id] for one in jobs]
         return not self.team.full(case.request.portal, working)
 
     def _start(self, case: Case, *, planning: bool) -> None:
@@ -179,9 +179,9 @@ class Dispatch:
             try:
                 worker = self.team.claim(case, partial(self._level, case), planning=planning)
             except Postponed as nobody:
-                self.book.waits.postpone(case, nobody)
+                self.state.waits.postpone(case, nobody)
                 return
-            self.book.dirty |= self.book.waits.end_wait(case.trace_id, Why.WORKER)
+            self.state.dirty |= self.state.waits.end_wait(case.trace_id, Why.WORKER)
             if worker is None:
                 return
         if planning:
@@ -191,35 +191,35 @@ class Dispatch:
 
     def collect_results(self) -> None:
         """Record the results of workers."""
-        book = self.book
-        while (back := book.threads.next_result()) is not None:
-            book.dirty = True
-            case = book.cases[back.job.trace_id]
+        state = self.state
+        while (back := state.threads.next_result()) is not None:
+            state.dirty = True
+            case = state.cases[back.job.trace_id]
             current = case.generation == back.job.generation
             if current and back.postponed is not None:
-                book.waits.postpone(case, back.postponed)
+                state.waits.postpone(case, back.postponed)
             asks_nobody = isinstance(back.event, Asked) and case.stop
             if current and back.event is not None and not asks_nobody:
                 try:
                     self._finish(case, back.event, back.job.token)
                 except (BodyDamaged, *BUGS) as error:
-                    release(book, self.team, case, back.job.token)
+                    release(state, self.team, case, back.job.token)
                     self._stop_or_postpone(case, error)
             else:
-                release(book, self.team, case, back.job.token)
+                release(state, self.team, case, back.job.token)
 
     def heartbeat(self) -> None:
         """Renew the leases, if it is time; work that lost its lease is left."""
-        now = self.book.ports.clock.monotonic()
+        now = self.state.ports.clock.monotonic()
         if now - self.last_beat_s < HEARTBEAT_S:
             return
         self.last_beat_s = now
-        for job in self.book.threads.jobs.values():
+        for job in self.state.threads.jobs.values():
             if job.token is None or job.taken:
                 continue
             try:
                 renewal = RenewLease(job.trace_id, job.token, LEASE_TTL_S)
-                self.book.ports.journal.commit([renewal])
+                self.state.ports.journal.commit([renewal])
             except LeaseLost:
                 job.cancel.set()
 
@@ -227,34 +227,34 @@ class Dispatch:
 
     def _may_be_unfinished(self, case: Case) -> bool:
         """Return whether the request may be unfinished; planning that began resumes at once."""
-        intake = self.book.intake
+        intake = self.state.intake
         if case.unstamped is not None:
             return True
         if intake.is_draft(case) or not intake.left_s(case.request_path):
             return intake.is_draft(case)
-        with self.book.ports.journal.read() as reader:
+        with self.state.ports.journal.read() as reader:
             return not reader.records(case.trace_id, case.generation, last=True)
 
     def _counted(self, case: Case) -> Case | None:
         """Return the case with its planning counted; None if that was the last for now."""
-        counted = with_planning(case, self.book.ports.clock.now())
+        counted = with_planning(case, self.state.ports.clock.now())
         if counted is None:
-            self.book.apply(
+            self.state.apply(
                 case, PlanningFailed(case.generation, TOO_OFTEN, "too_often", end=End.REPETITION)
             )
         elif counted is not case:
-            self.book.record(Decision(counted, ()))
-        return counted and self.book.cases[case.trace_id]
+            self.state.record(Decision(counted, ()))
+        return counted and self.state.cases[case.trace_id]
 
     def _start_planning(self, case: Case, worker: AssignedWorker | None) -> None:
-        book, token = self.book, None
+        state, token = self.state, None
         if worker is None:
-            expect_model(book.ports)
-        elif (token := planner_token(book, case, worker)) is None:
+            expect_model(state.ports)
+        elif (token := planner_token(state, case, worker)) is None:
             return
-        request = read_note(book.text(case.request_digest)).body
+        request = read_note(state.text(case.request_digest)).body
         current = (
-            read_note(book.text(case.plan.basis_digest)).body
+            read_note(state.text(case.plan.basis_digest)).body
             if case.plan.basis_digest and not case.is_elsewhere
             else None
         )
@@ -267,11 +267,11 @@ class Dispatch:
             request,
             name,
             current,
-            open_comments(body_of(book.text(left))) if left else (),
+            open_comments(body_of(state.text(left))) if left else (),
             self._what_failed(case),
             token,
         )
-        book.threads.run_job(job, lambda: self.draft(book.ports, assignment, job.cancel))
+        state.threads.run_job(job, lambda: self.draft(state.ports, assignment, job.cancel))
 
     def _what_failed(self, case: Case) -> str:
         """Return what the next planning is told of a failure.
@@ -280,7 +280,7 @@ class Dispatch:
         """
         if case.outcome.failure and case.outcome.report_path:
             try:
-                raw, _ = self.book.vault.read(case.outcome.report_path)
+                raw, _ = self.state.vault.read(case.outcome.report_path)
                 return parse_note(raw)[1][:MAX_REPORT_CHARS]
             except Unreadable:
                 pass
@@ -291,8 +291,8 @@ class Dispatch:
     def _level(self, case: Case) -> int:
         """Return the sandbox that a piece of work was promised."""
         if case.acting in DRAFTING:
-            return int(self.book.ports.sandbox)
-        plan = self.book.approved(case).plan
+            return int(self.state.ports.sandbox)
+        plan = self.state.approved(case).plan
         return case.approval.level if executes(plan) and not case.stop else 0
 
     def _needs_no_model(self, case: Case) -> bool:
@@ -300,7 +300,7 @@ class Dispatch:
         if case.acting in DRAFTING:
             return False
         try:
-            plan = self.book.approved(case).plan
+            plan = self.state.approved(case).plan
         except BodyDamaged:
             return True  # it need not wait to report that
         return all(step.actions for _, step in plan.kept)
@@ -308,8 +308,8 @@ class Dispatch:
     def _start_mission(self, case: Case, worker: AssignedWorker | None) -> None:
         if case.state is State.APPROVED and not self._is_still_approved(case):
             return
-        ports = self.book.ports
-        approved = self.book.approved(case)
+        ports = self.state.ports
+        approved = self.state.approved(case)
         plan, sandbox = approved.plan, ports.sandbox if worker is None else Level(worker.level)
         if sandbox < case.approval.level and executes(plan) and not case.stop:
             self._ask_again(case)
@@ -319,13 +319,13 @@ class Dispatch:
         token = worker.token if worker is not None else 0
         if not token:
             try:
-                token = begin(self.book, self.owner, case, plan, worker)
+                token = begin(self.state, self.owner, case, plan, worker)
             except LeaseHeld as held:
                 # The journal came from another machine, or this one had another name: the lease
                 # runs out unless its holder lives.
-                self.book.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+                self.state.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
                 return
-        case = self.book.cases[case.trace_id]
+        case = self.state.cases[case.trace_id]
         if worker is None and not (case.stop or self._needs_no_model(case)):
             expect_model(ports)
         mission = mission_of(case, approved, token)
@@ -333,11 +333,11 @@ class Dispatch:
         job = Job(case.trace_id, case.generation, planning=False, token=token, taken=taken)
         if case.stop:
             job.cancel.set(case.stop)
-        self.book.threads.run_job(job, lambda: self._mission(mission, job, sandbox))
+        self.state.threads.run_job(job, lambda: self._mission(mission, job, sandbox))
 
     def _has_another_model(self, case: Case) -> bool:
         """Put an approved plan back if it was written for another model. Return whether it was."""
-        known, now = case.plan.models, self.book.ports.config.model.who
+        known, now = case.plan.models, self.state.ports.config.model.who
         begun = case.state is not State.APPROVED or bool(case.stop)
         if begun or not known or now in known or self._needs_no_model(case):
             return False
@@ -350,11 +350,11 @@ class Dispatch:
         if case.state is not State.APPROVED or case.stop or self._needs_no_model(case):
             return False
         try:
-            with Root(self.book.ports.vault, writable=False) as vault:
+            with Root(self.state.ports.vault, writable=False) as vault:
                 now = digests_of(notes_of_agent(vault, case.request.agent, []))
         except OSError as error:
             why = f"the agent's instructions cannot be read: {error.strerror}"
-            self.book.waits.postpone(case, Postponed(why, MACHINE_RETRY_S, Why.MACHINE))
+            self.state.waits.postpone(case, Postponed(why, MACHINE_RETRY_S, Why.MACHINE))
             return True
         if not (why := changed_instructions(case, now)):
             return False
@@ -366,9 +366,9 @@ class Dispatch:
 
         If not, the next look decides.
         """
-        path = self.decisions.shown[case.trace_id].plans[0].path
+        path = self.decider.shown[case.trace_id].plans[0].path
         try:
-            note = inspect_note(path, self.book.vault.read(path)[0], "")
+            note = inspect_note(path, self.state.vault.read(path)[0], "")
         except Unreadable:
             return False
         return may_begin(case, CaseNotes(plans=[as_it_counts(case, note)]))
@@ -378,7 +378,7 @@ class Dispatch:
 
         A mission waits.
         """
-        now, then = self.book.ports.sandbox, Level(case.approval.level)
+        now, then = self.state.ports.sandbox, Level(case.approval.level)
         why = (
             f"It was approved when commands ran in: {then.title}. Now they would run in: "
             f"{now.title}, which is weaker."
@@ -389,7 +389,7 @@ class Dispatch:
                 "Or move the plan to Inbox/Plans, and approve it again."
             )
             wait = Postponed(f"{why} {hint}", WALL_RETRY_S, Why.WALL)
-            self.book.waits.postpone(case, wait)
+            self.state.waits.postpone(case, wait)
         else:
             self._put_back(case, EventKind.WALL_WEAKENED, why)
 
@@ -397,12 +397,12 @@ class Dispatch:
         """Stop the work on a case with a damaged text or record; postpone it after a bug."""
         if not isinstance(error, BodyDamaged):
             bug = Postponed(describe_bug(error), MISTAKE_RETRY_S, Why.MISTAKE)
-            self.book.waits.postpone(case, bug)
+            self.state.waits.postpone(case, bug)
             return
-        self.book.say(f"{case.request_id}: {error}")
+        self.state.say(f"{case.request_id}: {error}")
         if case.acting in DRAFTING:
             failed = PlanningFailed(case.generation, str(error), type(error).__name__)
-            self.book.apply(case, failed)
+            self.state.apply(case, failed)
         else:
             why = f"The journal is not as it was written: {error.what}."
             self._put_back(case, EventKind.TEXT_LOST, why)
@@ -412,10 +412,10 @@ class Dispatch:
         path = case.plan.path
         if not path.startswith(f"{Folder.PLANS}/"):
             return None
-        if case.trace_id in self.book.outbox.busy:
-            self.book.perform()  # what placet writes itself is no edit
+        if case.trace_id in self.state.outbox.busy:
+            self.state.perform()  # what placet writes itself is no edit
         try:
-            raw, _ = self.book.vault.read(path)
+            raw, _ = self.state.vault.read(path)
         except Gone:
             return None
         except Unreadable:
@@ -427,10 +427,10 @@ class Dispatch:
 
         None for one that is on its way: the next look finds it.
         """
-        if (seen := self.book.intake.notes.get(case.plan.path)) is None:
+        if (seen := self.state.intake.notes.get(case.plan.path)) is None:
             return None
         try:
-            note = inspect_note(seen.path, self.book.vault.read(seen.path)[0], seen.owner)
+            note = inspect_note(seen.path, self.state.vault.read(seen.path)[0], seen.owner)
         except Unreadable:
             return None
         return as_it_counts(case, note) if note.trace_id in ("", case.trace_id) else None
@@ -444,12 +444,12 @@ class Dispatch:
         instructions: tuple[tuple[str, str], ...] = (),
     ) -> None:
         if (note := self._stamped_plan(case)) is not None:
-            self.book.apply(case, ApprovalVoid(kind, note, why, model, instructions))
+            self.state.apply(case, ApprovalVoid(kind, note, why, model, instructions))
 
     def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""
-        leaving = Cancel(self.book.ports.leaving, job.hold)
-        ports = replace(self.book.ports, sandbox=sandbox, leaving=leaving)
+        leaving = Cancel(self.state.ports.leaving, job.hold)
+        ports = replace(self.state.ports, sandbox=sandbox, leaving=leaving)
         try:
             ended = self.run_mission(ports, mission, job.cancel)
         except (Interrupted, Postponed, AsksPerson, LeaseLost):
@@ -459,15 +459,15 @@ class Dispatch:
         return report(ports, mission, ended)
 
     def _finish(self, case: Case, event: Result | Asked, token: int | None) -> None:
-        book = self.book
+        state = self.state
         if isinstance(event, Asked) and event.wider is not None:
             # not parsed again: these are the approved texts
-            texts = map(book.text, (case.approval.digest, case.first_approved))
+            texts = map(state.text, (case.approval.digest, case.first_approved))
             event = replace(event, approved=next(texts), first=next(texts))
         if isinstance(event, Drafted):
             event = replace(event, note=self._in_place(case))
         if token is None:
-            book.apply(case, event)
+            state.apply(case, event)
             return
         ends = not isinstance(event, Asked)
         released = () if self.team is None else self.team.release(case, ended=ends)
@@ -477,16 +477,16 @@ class Dispatch:
             if note is not None and note.folder is Folder.ACTIVE and not note.problem:
                 what = FilesChanged(note, event.drift)
         try:
-            book.apply(
+            state.apply(
                 case,
                 what,
                 Guard(case.trace_id, token),
                 ReleaseLease(case.trace_id, token),
-                of_case(book.ports.clock, case, Action.LEASE_RELEASED, token=token),
+                of_case(state.ports.clock, case, Action.LEASE_RELEASED, token=token),
                 *released,
             )
         except LeaseLost:
-            book.say(
+            state.say(
                 f"{case.request_id}: another daemon has taken this mission over; what was done "
                 "here counts for nothing"
             )

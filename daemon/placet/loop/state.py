@@ -1,4 +1,4 @@
-"""Record decisions. Nothing else changes a case."""
+"""Hold the state of the loop, and record decisions. Nothing else changes a case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from placet.journal.writes import (
 )
 from placet.loop.intake import Intake
 from placet.loop.outbox import Outbox, OutboxPorts
-from placet.loop.retry import Waits
+from placet.loop.retry import WorkWaits
 from placet.loop.rows import of_case
 from placet.loop.threads import Threads
 from placet.note.frontmatter import Frontmatter
@@ -148,7 +148,7 @@ def _case(row: CaseRow) -> Case:
 
 
 @dataclass(slots=True)
-class Cases:
+class LoopState:
     """The state that all parts of the loop share.
 
     `ports` are replaced when the configuration changes. `say` writes to the daemon's log. `tell` is
@@ -169,7 +169,7 @@ class Cases:
     _approved: dict[str, Approved] = field(default_factory=dict)
     outbox: Outbox = field(init=False)
     intake: Intake = field(init=False)
-    waits: Waits = field(init=False)
+    waits: WorkWaits = field(init=False)
     intents: Mailbox = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,7 +178,7 @@ class Cases:
         self.intake = Intake(self.vault, clock, self.say)
         self.outbox = Outbox(journal, clock, self.say, self.reported, self.edited)
         self.intents = Mailbox(self.ports.worktrees.parent / "intents", self.say)
-        self.waits = Waits(journal, clock, self.say, self.tell, self.ports.retry.longest_rest_s)
+        self.waits = WorkWaits(journal, clock, self.say, self.tell, self.ports.retry.longest_rest_s)
 
     def apply(
         self, case: Case, event: Event, *writes: Write, change: Change | None = None

@@ -24,11 +24,11 @@ from placet.case.warnings import warnings_for
 from placet.disk.errors import NotAFile, OpenForWriting, Stale, TooLarge, VaultTrouble
 from placet.disk.scan import Found
 from placet.errors import BUGS, describe_bug
-from placet.loop.cases import Cases, Taken
 from placet.loop.gestures import acknowledge_places, perform, perform_edits, refuse, take
 from placet.loop.intake import View
 from placet.loop.requests import adopt, open_requests
-from placet.loop.side_notes import MODEL, Notices
+from placet.loop.side_notes import MODEL, SideNotes
+from placet.loop.state import LoopState, Taken
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, plan_text, stamp
 from placet.note.paths import Folder
 from placet.plan.differences import diff_callout
@@ -41,15 +41,15 @@ _LEFT = "placet leaves this request alone until you change one of its notes or u
 
 
 @dataclass(slots=True)
-class Decisions:
+class Decider:
     """Decide on each look.
 
     `shown` has by trace_id the notes of cases that the last look was sure of. `mistakes` has the
     error of each case that hit a bug in placet: it stops that case, and no other.
     """
 
-    book: Cases
-    notices: Notices
+    state: LoopState
+    notices: SideNotes
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)
     mistakes: dict[str, str] = field(default_factory=dict)
     # Open cases without anything to do, with the notes that the last look saw. The same case and
@@ -62,34 +62,34 @@ class Decisions:
 
     def decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
         """Decide what a look shows, and write side notes; `side_notes` are those in the vault."""
-        book, intake = self.book, self.book.intake
-        book.cases.find(intake.notes.values(), view.unread)
+        state, intake = self.state, self.state.intake
+        state.cases.find(intake.notes.values(), view.unread)
         found = sort_notes(
-            book.cases.held, [n for p, n in sorted(intake.notes.items()) if p not in view.unsure]
+            state.cases.held, [n for p, n in sorted(intake.notes.items()) if p not in view.unsure]
         )
         uncertain = self._uncertain(view, found)
-        busy = book.outbox.busy | uncertain
+        busy = state.outbox.busy | uncertain
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
-        intake.learn_drafts(self.shown, book.cases.held)
+        intake.learn_drafts(self.shown, state.cases.held)
         self._take_gestures(found, busy)
-        for job in book.threads.jobs.values():
-            if job.planning and intake.is_draft(book.cases[job.trace_id]):
+        for job in state.threads.jobs.values():
+            if job.planning and intake.is_draft(state.cases[job.trace_id]):
                 # Keep the last usable version; the request is read again when it is finished.
                 job.cancel.set()
             its = found.of_case.get(job.trace_id, CaseNotes())
-            if not its.plans and intake.is_missing(book.cases[job.trace_id].plan.path):
+            if not its.plans and intake.is_missing(state.cases[job.trace_id].plan.path):
                 job.hold.set()  # until its plan is found, or counts as gone
-        taken = Taken(book.cases)
+        taken = Taken(state.cases)
         notices = {n.path: why for n, why in found.notices}
         unjudged = view.unread | view.unsure
         if not intake.is_certain:  # the plan's request may be among the unread notes
             unjudged |= {note.path for note in found.orphans}
         else:
-            notices |= adopt(book, found.orphans, intake.notes.values(), taken)
-        new = [n for n in found.new if n.path not in view.unread and n.trace_id not in book.cases]
+            notices |= adopt(state, found.orphans, intake.notes.values(), taken)
+        new = [n for n in found.new if n.path not in view.unread and n.trace_id not in state.cases]
         new += self._arrivals()
-        problems = open_requests(book, new, taken)
-        known = {path for case in book.cases.values() for path in case.places}
+        problems = open_requests(state, new, taken)
+        known = {path for case in state.cases.values() for path in case.places}
         problems |= {
             n.path: notices.pop(n.path)
             for n, _ in found.notices
@@ -104,12 +104,14 @@ class Decisions:
             its = found.of_case.get(trace, CaseNotes())
             notices |= {note.path: f"{why}. {_LEFT}" for note in (*its.plans, *its.asked)}
             notices |= {its.request.path: f"{why}. {_LEFT}"} if its.request is not None else {}
-        for trace in found.of_case.keys() - busy - book.outbox.busy - self.mistakes.keys():
-            for path, why in self._cached_warnings(book.cases[trace], found.of_case[trace]).items():
+        for trace in found.of_case.keys() - busy - state.outbox.busy - self.mistakes.keys():
+            for path, why in self._cached_warnings(
+                state.cases[trace], found.of_case[trace]
+            ).items():
                 notices.setdefault(path, why)
         self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
         unjudged |= intake.unfinished
-        for trace in busy | book.outbox.busy:
+        for trace in busy | state.outbox.busy:
             its = found.of_case.get(trace, CaseNotes())
             unjudged |= {n.path for n in (*its.plans, *its.asked, its.request) if n is not None}
         # a note may be explained by another one that was not read yet
@@ -117,10 +119,10 @@ class Decisions:
             notices, side_notes, unjudged, intake.notes, known
         ):
             intake.look_again()
-        book.cases.let_go(
+        state.cases.let_go(
             intake.notes.values(),
             intake.notes.keys() | view.unread | view.unsure,
-            book.outbox.busy | book.threads.jobs.keys(),
+            state.outbox.busy | state.threads.jobs.keys(),
         )
 
     def _arrivals(self) -> list[NoteSeen]:
@@ -129,15 +131,15 @@ class Decisions:
         A known request that has no trace_id yet may be missing because it was saved as another
         file.
         """
-        book, intake = self.book, self.book.intake
+        state, intake = self.state, self.state.intake
         arrived = intake.arrivals
         if not arrived or any(
             case.unstamped is not None and intake.is_missing(case.request_path)
-            for case in book.cases.values()
+            for case in state.cases.values()
         ):
             return []
         notes = {path: note for path, note in intake.notes.items() if path not in arrived}
-        new = sort_notes(book.cases.held, [*notes.values(), *arrived.values()]).new
+        new = sort_notes(state.cases.held, [*notes.values(), *arrived.values()]).new
         return [note for note in new if note.path in arrived]
 
     def is_judged(self, case: Case) -> bool:
@@ -148,7 +150,7 @@ class Decisions:
         """
         its = self.shown.get(case.trace_id, CaseNotes())
         if case.acting is State.RUNNING:
-            return bool(case.stop or its.plans) or case.plan.path in self.book.intake.odd
+            return bool(case.stop or its.plans) or case.plan.path in self.state.intake.odd
         return case.state is not State.APPROVED or may_begin(case, its)
 
     def _uncertain(self, view: View, found: NotesByOwner) -> Set[str]:
@@ -158,7 +160,7 @@ class Decisions:
         counts. If not, its case waits until it is certain where the note is and what it says. Of
         two plans neither counts, also while one of them is moved or edited.
         """
-        notes = self.book.intake.notes
+        notes = self.state.intake.notes
         present = {_identity(n) for p, n in notes.items() if p not in view.unsure}
         misplaced = {
             n.trace_id
@@ -167,21 +169,21 @@ class Decisions:
             and (_identity(n) not in present or (n.is_plan and p in view.unread))
         }
         written = {
-            c.trace_id for c in self.book.cases.values() if not view.unread.isdisjoint(c.places)
+            c.trace_id for c in self.state.cases.values() if not view.unread.isdisjoint(c.places)
         }
         # the note in the place of a renamed one is another, even if the renamed one keeps changing
-        intake = self.book.intake
+        intake = self.state.intake
         by_place = {
             trace
             for trace, its in found.of_case.items()
-            if is_by_place(its, self.book.cases[trace])
+            if is_by_place(its, self.state.cases[trace])
             and (not intake.is_certain or intake.is_being_written(trace))
         }
         return misplaced | written | by_place
 
     def _take_gestures(self, found: NotesByOwner, busy: Set[str]) -> None:
-        book, cases = self.book, self.book.cases
-        book.intake.unplanned = {}
+        state, cases = self.state, self.state.cases
+        state.intake.unplanned = {}
         self._to_stamp = set()
         before, self.mistakes = self.mistakes, {}
         for trace, its in found.of_case.items():
@@ -190,8 +192,8 @@ class Decisions:
         for trace, case in list(cases.items()):
             if trace not in busy and trace not in found.of_case:
                 self._take(case, CaseNotes(), before)
-        for trace, intents in list(book.intents.waiting.items()):
-            if trace not in busy | book.outbox.busy:
+        for trace, intents in list(state.intents.waiting.items()):
+            if trace not in busy | state.outbox.busy:
                 self._perform(intents, found)
         self.shown = {t: its for t, its in self.shown.items() if t not in self.mistakes}
 
@@ -202,11 +204,11 @@ class Decisions:
             self._at_rest[case.trace_id] = seen
             return
         try:
-            if taken := take(self.book, case, its):
+            if taken := take(self.state, case, its):
                 return
-            acknowledge_places(self.book, case, its)
-            case = self.book.cases[case.trace_id]
-            if case.trace_id in self.book.intents.waiting:  # about the note as read
+            acknowledge_places(self.state, case, its)
+            case = self.state.cases[case.trace_id]
+            if case.trace_id in self.state.intents.waiting:  # about the note as read
                 return
             renewed = self._stamp_new(case, its) or self._renew_statuses(case, its)
             if taken is None and not renewed and case.state in OPEN and not case.asking:
@@ -214,7 +216,7 @@ class Decisions:
         except BUGS as error:
             why = self.mistakes[case.trace_id] = describe_bug(error)
             if before.get(case.trace_id) != why:
-                self.book.say(f"{case.request_id}: {why}. {_LEFT}")
+                self.state.say(f"{case.request_id}: {why}. {_LEFT}")
 
     def _cached_warnings(self, case: Case, its: CaseNotes) -> Mapping[str, str]:
         """Return the warnings for a case's notes, from the cache if neither has changed."""
@@ -230,18 +232,18 @@ class Decisions:
 
         A note that is being changed waits.
         """
-        kind = Frontmatter(self.book.ports.config.vault.frontmatter)
+        kind = Frontmatter(self.state.ports.config.vault.frontmatter)
         stale = [*stale_statuses(case, its)]
         for note, status in stale:
-            if self.book.intake.left_s(note.path):
+            if self.state.intake.left_s(note.path):
                 self._to_stamp.add(note.path)
                 continue
             keys = {"status": status, "trace_id": case.trace_id}
             text = partial(_stamped, note.raw, keys, kind)
             try:
-                self.book.vault.edit(note.path, text)
+                self.state.vault.edit(note.path, text)
             except OpenForWriting:
-                self.book.intake.look_again(OPEN_POLL_S)
+                self.state.intake.look_again(OPEN_POLL_S)
             except (VaultTrouble, Stale, NotAFile, TooLarge, UnsafeEdit):
                 pass
         return bool(stale)
@@ -253,10 +255,10 @@ class Decisions:
             return False
         if note is None or note.status == DRAFT:
             return True
-        if self.book.intake.left_s(note.path):
+        if self.state.intake.left_s(note.path):
             self._to_stamp.add(note.path)
         else:
-            self.book.record(stamp_new(case, note, self.book.ports.clock.now()))
+            self.state.record(stamp_new(case, note, self.state.ports.clock.now()))
         return True
 
     def _perform(self, intents: Sequence[Intent], found: NotesByOwner) -> None:
@@ -266,23 +268,23 @@ class Decisions:
         """
         first = intents[0]
         alike = [*takewhile(lambda one: one.what in EDITS and one.digest == first.digest, intents)]
-        case, its = self.book.cases.get(first.trace_id), found.of_case.get(first.trace_id)
+        case, its = self.state.cases.get(first.trace_id), found.of_case.get(first.trace_id)
         try:
             if case is None:
-                refuse(self.book, f"There is no request {first.trace_id}.", first)
-            elif its is None and not self.book.intake.is_certain:
+                refuse(self.state, f"There is no request {first.trace_id}.", first)
+            elif its is None and not self.state.intake.is_certain:
                 return
             elif alike:
-                perform_edits(self.book, case, its or CaseNotes(), alike)
+                perform_edits(self.state, case, its or CaseNotes(), alike)
             else:
-                perform(self.book, case, its or CaseNotes(), first)
+                perform(self.state, case, its or CaseNotes(), first)
         except BUGS as error:
-            refuse(self.book, f"{describe_bug(error)}.", *(alike or [first]))
+            refuse(self.state, f"{describe_bug(error)}.", *(alike or [first]))
 
     def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
         """Add notices to usable notes: planning failed, an edit has no effect, work waits."""
-        book, notes = self.book, self.book.intake.notes
-        for case in book.cases.values():
+        state, notes = self.state, self.state.intake.notes
+        for case in state.cases.values():
             path = case.request_path
             if case.state is State.FAILED and not case.outcome.report_path and path in notes:
                 notices.setdefault(
@@ -300,16 +302,16 @@ class Decisions:
                 approved, now = (
                     raw.decode(errors="replace")
                     for raw in (
-                        book.text_to_show(case.approval.digest),
+                        state.text_to_show(case.approval.digest),
                         plan_text(plan.raw),
                     )
                 )
                 notices.setdefault(plan.path, EDITED_IN_RUN + diff_callout(approved, now))
-        for trace, why in book.waits.sentences().items():
-            if (path := book.cases[trace].request_path) and path in notes:
+        for trace, why in state.waits.sentences().items():
+            if (path := state.cases[trace].request_path) and path in notes:
                 notices.setdefault(path, why)
-        if book.waits.hold is not None:
-            notices[MODEL] = book.waits.hold.notice
+        if state.waits.hold is not None:
+            notices[MODEL] = state.waits.hold.notice
 
 
 def _seen(case: Case, its: CaseNotes) -> tuple[object, ...]:

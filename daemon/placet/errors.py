@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Any
@@ -320,67 +318,3 @@ class Stop(PlacetError):  # noqa: N818 - it ends a mission, and is not always an
         self.end = end
         self.detail = detail
         self.error_type = error_type or end.value
-
-
-def one_line(text: str, most: int | None = None) -> str:
-    """Return a text on one line, with single spaces, cut to `most` characters."""
-    line = " ".join(text.split())
-    return line if most is None else at_most(line, most)
-
-
-def at_most(text: str, most: int) -> str:
-    """Return a text of at most so many characters; one that was cut ends in `…`."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def counted(number: object, noun: str, several: str = "") -> str:
-    """Return a number with its noun; `several` is an irregular plural.
-
-    `1 plan`, `2 plans`, `1,000 branches`.
-    """
-    shown = f"{number:,}" if isinstance(number, int) else number
-    return f"{shown} {noun if number == 1 else several or f'{noun}s'}"
-
-
-def numbered_steps(numbers: Sequence[int]) -> str:
-    """Return steps by their numbers: `step 2`, `steps 2, 3 and 5`."""
-    *some, last = numbers
-    return f"steps {', '.join(map(str, some))} and {last}" if some else f"step {last}"
-
-
-def megabytes(number: float) -> str:
-    """Return a number of bytes in megabytes."""
-    return f"{number / 1e6:.1f} MB"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as text: whole minutes from two on."""
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
-
-
-def age(seconds: float) -> str:
-    """Return how long ago something was, in its largest unit: `40 s`, `5 min`, `3 h`, `2 d`."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
-
-
-def dollars(usd: Decimal | float | None, unknown: str = "cost unknown") -> str:
-    """Return an amount of money to a hundredth of a cent; `unknown` for None."""
-    return unknown if usd is None else f"${usd:.4f}"
-
-
-def rfc3339(moment: datetime) -> str:
-    """Return a moment as in journal and notes: UTC, milliseconds, ending in `Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def local(moment: str, *, now: datetime | None = None) -> str:
-    """Return a journal's or a note's moment in local time, to the second.
-
-    The date is left out if it is that of `now`.
-    """
-    at = datetime.fromisoformat(moment).astimezone()
-    is_today = now is not None and at.date() == now.astimezone().date()
-    return f"{at:%H:%M:%S}" if is_today else f"{at:%Y-%m-%d %H:%M:%S}"

@@ -31,8 +31,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from placet.client.texts import harmless
 from placet.disk.files import put
-from placet.errors import UserError, cannot_write, rfc3339
+from placet.errors import UserError, cannot_write
 from placet.host.clock import wall
+from placet.wording import rfc3339
 from placet_board.markdown import seen
 
 LINK_S = 600

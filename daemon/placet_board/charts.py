@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placet.errors import counted
+from placet.wording import counted
 
 WIDTH = 360
 TOP, HEIGHT, BOTTOM = 18, 130, 22

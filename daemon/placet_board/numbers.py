@@ -12,11 +12,12 @@ from datetime import time as midnight
 from pathlib import Path
 from typing import Any
 
-from placet.errors import UserError, rfc3339
+from placet.errors import UserError
 from placet.host.clock import wall
 from placet.journal.database import is_begun
 from placet.journal.reader import query, snapshot
 from placet.note.paths import show as visible
+from placet.wording import rfc3339
 from placet_board.charts import KINDS, ChartKind, Column, Drawing, bar_chart, row_chart
 from placet_board.rows import first_since
 

@@ -39,20 +39,12 @@ from placet.client.decisions import ANSWER_S, NotAsRead
 from placet.client.site import Site, find
 from placet.client.texts import hint_of, json_text, shown_time
 from placet.client.words import model_line, turn
-from placet.errors import (
-    PlacetError,
-    UserError,
-    age,
-    counted,
-    dollars,
-    local,
-    one_line,
-    rfc3339,
-)
+from placet.errors import PlacetError, UserError
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 from placet.journal.schema import ACTIVITY
 from placet.note.paths import show as visible
+from placet.wording import age, counted, dollars, local, one_line, rfc3339
 from placet_board import actions
 from placet_board.auth import TYPED, Door, Guarded, logged_in, refusal
 from placet_board.live import Live

@@ -29,7 +29,7 @@ from placet.client.notes import asks_for_more
 from placet.client.site import Site, find
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
-from placet.errors import PlacetError, UserError, at_most, counted, dollars
+from placet.errors import PlacetError, UserError
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.box import unmarked, without_box
@@ -39,6 +39,7 @@ from placet.plan.comments import open_comments
 from placet.plan.left_out import ticks
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, agent_steps
+from placet.wording import at_most, counted, dollars
 from placet_board.actions import digest_of_names
 from placet_board.markdown import Patch, html_of, patch_of, seen
 

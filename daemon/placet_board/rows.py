@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from placet.activity import CommittedRow
-from placet.errors import rfc3339
 from placet.journal.chain import last_event
 from placet.journal.database import Connection
 from placet.journal.reader import snapshot
 from placet.journal.schema import ACTIVITY
+from placet.wording import rfc3339
 
 SCANNED = 100_000
 """Rows that one page looks at."""

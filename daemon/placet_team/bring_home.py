@@ -16,9 +16,9 @@ from placet.agent.work import Mission, path_of, refs
 from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
+from placet.case.mission_result import MissionResult
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import MissionResult
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.checkpoint import restore
 from placet.git.history import is_ancestor

@@ -18,9 +18,9 @@ from placet.agent.work import Mission
 from placet.agent.workplace import Ports, denied_in, repository
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
+from placet.case.mission_result import MissionResult
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import MissionResult
 from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.fate import branch_facts

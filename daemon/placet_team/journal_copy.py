@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from placet.disk.files import put
-from placet.errors import UserError, counted
+from placet.errors import UserError
 from placet.journal.chain import last_event
 from placet.journal.database import VAULT, Connection, DatabaseAway, address_file, address_of
 from placet.journal.file import new_database, rename_database
 from placet.journal.reader import file_snapshot, open_reader, rows_of, snapshot
 from placet.journal.schema import SCHEMA, migrate
 from placet.journal.writes import checked_body, hashed_body
+from placet.wording import counted
 
 TABLES = (
     "activity",

@@ -24,10 +24,11 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo, TransactionStatus
 
-from placet.errors import UserError, one_line
+from placet.errors import UserError
 from placet.journal.database import DatabaseAway, Values
 from placet.journal.errors import may_pass
 from placet.journal.writes import JournalDamaged
+from placet.wording import one_line
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # a line that is cut is told in our words
 

@@ -19,8 +19,8 @@ from placet.agent.workplace import Ports, repository
 from placet.case.callout import PlanHead, headed
 from placet.case.case import Case
 from placet.case.events import Drafted
+from placet.case.mission_result import MissionResult
 from placet.chat.budget import Complexity
-from placet.chat.result import MissionResult
 from placet.errors import End, PlacetError
 from placet.git.history import digests_at, log
 from placet.git.repository import dirty_paths

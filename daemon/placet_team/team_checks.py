@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from placet.cli.doctor import Line, finding
 from placet.client.site import Site
-from placet.errors import UserError, age, counted
+from placet.errors import UserError
 from placet.host.clock import Clock, wall
 from placet.host.config import Config
 from placet.host.plugins import COMMANDS, plugin
 from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
+from placet.wording import age, counted
 from placet_team.git_fetching import redact_line, trouble_with, work_remote
 from placet_team.team_tables import has_queue, major, member_rows, server_now_s, work_rows
 

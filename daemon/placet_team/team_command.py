@@ -16,7 +16,7 @@ from placet.cli.terminal import say
 from placet.client.site import Site
 from placet.client.texts import json_text
 from placet.disk.vault import Vault
-from placet.errors import UserError, age, counted
+from placet.errors import UserError
 from placet.git.repository import is_repository
 from placet.git.run import place_of, run_git
 from placet.host.clock import Clock, boottime_s
@@ -27,6 +27,7 @@ from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader
 from placet.journal.writer import Journal
 from placet.journal.writes import Conflict
+from placet.wording import age, counted
 from placet_team.git_fetching import is_git_path
 from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of

@@ -11,8 +11,8 @@ from placet.agent.planner import Assignment
 from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
+from placet.case.mission_result import MissionResult
 from placet.case.waiting import Why
-from placet.chat.result import MissionResult
 from placet.codec import Stored
 from placet.disk.confine import Denied
 from placet.git.repository import KEPT_MARK

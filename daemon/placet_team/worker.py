@@ -20,9 +20,9 @@ from placet.agent.record import Postponed
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports
+from placet.case.mission_result import MissionResult
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import MissionResult
 from placet.errors import End, Interrupted, Stop, UserError, describe_bug, passing
 from placet.git.run import GitError
 from placet.host.clock import boottime_s

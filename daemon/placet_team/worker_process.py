@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 
 from placet.disk.files import delete_tree, sweep
-from placet.errors import UserError, cannot_write, counted
+from placet.errors import UserError, cannot_write
 from placet.host.clock import Clock, boottime_s
 from placet.host.lock import VaultLock, is_alive, this_process
 from placet.host.state import make_private
@@ -21,6 +21,7 @@ from placet.loop.run import Ending
 from placet.sandbox.box import Level
 from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
+from placet.wording import counted
 from placet_team.clones import clear_clones
 from placet_team.job_queue import work
 from placet_team.postgres import PostgresConnection, error_line, shown

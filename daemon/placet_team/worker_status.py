@@ -12,9 +12,10 @@ from placet.case.life_cycle import WORKING
 from placet.cli.screen import drawn, styled, table
 from placet.client.cases import AT_WORK, Carrier, age_s
 from placet.client.site import Site
-from placet.errors import UserError, age, counted
+from placet.errors import UserError
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
+from placet.wording import age, counted
 from placet_team.team_tables import (
     MemberRow,
     WorkRow,

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pgkit
 from placet.activity import Action, Activity, Actor, Entity
+from placet.case.mission_result import MissionResult, Spent
 from placet.chat.cancel import Cancel
-from placet.chat.result import MissionResult, Spent
 from placet.host.clock import Clock
 from placet.host.lock import this_process
 from placet.journal.writes import AddActivity, AddRecord, Guard

@@ -26,9 +26,9 @@ from placet.client.cases import Progress, call_under_way, case_line, plans, show
 from placet.client.texts import problems
 from placet.client.words import turn
 from placet.disk.vault import Vault
-from placet.errors import age
 from placet.host.clock import wall
 from placet.journal.writes import AddRecord
+from placet.wording import age
 from ptykit import links, on_terminal, seen, terminal, too_long
 from vaultkit import PLAN, TestVault, make_vault, running, until
 

@@ -33,7 +33,7 @@ from disks import small_disk_at
 from journalkit import BOOT, World
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.lease import Owner
-from placet.errors import UserError, rfc3339
+from placet.errors import UserError
 from placet.journal import reader as reading
 from placet.journal import schema
 from placet.journal import writer as writing
@@ -65,6 +65,7 @@ from placet.journal.writes import (
     RenewLease,
 )
 from placet.note.paths import show
+from placet.wording import rfc3339
 from placet_board.rows import Wanted, all_rows, first_since
 from placet_team.postgres import PostgresConnection
 

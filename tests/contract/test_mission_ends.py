@@ -31,9 +31,10 @@ from placet.cli.demo import called
 from placet.cli.main import main
 from placet.cli.screen import status_screen
 from placet.client.cases import plans, status
-from placet.errors import End, counted
+from placet.errors import End
 from placet.plan.comments import REMARKS, comments
 from placet.tools.base import Outcome, Toolbox
+from placet.wording import counted
 from vaultkit import PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.bare

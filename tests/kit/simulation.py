@@ -34,13 +34,13 @@ from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.intents import CLAIMS, EDITS, Intent, What
 from placet.case.lease import Owner
 from placet.case.life_cycle import OPEN, STATUSES, WORKING, State
+from placet.case.mission_result import MissionResult, Spent
 from placet.case.notes import APPROVE, ASKS, DRAFT, REJECT, decision_of, inspect_note
 from placet.case.observe import RESTS_IN
 from placet.case.question import ANSWERS_KEPT
 from placet.case.question_note import answer_in, is_approved, is_question_note, shown_digest
 from placet.case.request import RequestProblems, read_request
 from placet.chat.cancel import Cancel
-from placet.chat.result import MissionResult, Spent
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
 from placet.errors import End, Interrupted, UserError

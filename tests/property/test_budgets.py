@@ -21,6 +21,7 @@ from messages_api import MessagesApi, call, reply
 from placet.agent.day_budget import used_today
 from placet.agent.model_call import ask_model
 from placet.agent.record import Record
+from placet.case.mission_result import Spent
 from placet.chat.budget import Amount, Room, prompt_at_most
 from placet.chat.cancel import Cancel
 from placet.chat.messages import (
@@ -33,7 +34,6 @@ from placet.chat.messages import (
     text_block,
     user_turn,
 )
-from placet.chat.result import Spent
 from placet.cli.replay import replay_mission
 from placet.loop.tick import Tick
 from placet.models.anthropic import AnthropicModel

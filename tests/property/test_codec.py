@@ -14,8 +14,8 @@ from pydantic import Field, TypeAdapter
 from placet.case.case import CASE_JSON, Branch, Case, KnownPlan, Request
 from placet.case.commands import COMMAND_JSON, Move, Publish, Rewrite, Stamp
 from placet.case.life_cycle import State
+from placet.case.mission_result import MissionResult
 from placet.chat.budget import Complexity
-from placet.chat.result import MissionResult
 from placet.codec import Stored
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

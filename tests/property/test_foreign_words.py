@@ -15,14 +15,14 @@ from placet.agent.report import ReportData, commands_table, outcome_of
 from placet.case.callout import PlanHead, box_of, compose, with_box
 from placet.case.case import Approval, Case
 from placet.case.life_cycle import State
-from placet.chat.budget import Complexity
-from placet.chat.result import (
+from placet.case.mission_result import (
     ChangedFile,
     CommandRun,
     MissionResult,
     Spent,
     StepDone,
 )
+from placet.chat.budget import Complexity
 from placet.errors import End
 from placet.loop.side_notes import side_note
 from placet.note.box import find_box

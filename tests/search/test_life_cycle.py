@@ -36,12 +36,12 @@ from placet.case.events import (
     Started,
 )
 from placet.case.life_cycle import ANSWERS, OVER, STATUSES, TABLE, EventKind, State
+from placet.case.mission_result import Drifted
 from placet.case.notes import inspect_note, trace_of
 from placet.case.observe import observe, stale_statuses
 from placet.case.question_note import shown_digest
 from placet.case.request import read_request
 from placet.case.sorting import CaseNotes, sort_notes
-from placet.chat.result import Drifted
 from placet.cli import screen
 from placet.codec import sha256
 from placet.note.frontmatter import REQUEST_STAMPS, digest, plan_digest, read_note, stamp

@@ -19,7 +19,7 @@ EVIL = """
 from dataclasses import replace
 import placet_team.worker as worker
 from placet.case.events import Drafted
-from placet.chat.result import *
+from placet.case.mission_result import *
 from placet.cli.main import main
 from placet.errors import End
 real = worker.packed_result

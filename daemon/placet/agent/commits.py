@@ -29,8 +29,8 @@ from placet.agent.work import (
 from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
+from placet.case.mission_result import ChangedFile, Drifted, MissionResult
 from placet.chat.guards import Effect
-from placet.chat.result import ChangedFile, Drifted, MissionResult
 from placet.disk.confine import Root
 from placet.errors import End, Stop, UserError
 from placet.git.checkpoint import delete_ref, leave_out, save, save_commit

@@ -15,10 +15,10 @@ from typing import Protocol
 
 from placet.chat.budget import Amount, Exceeded, Ledger, Limits, ModelCall, Reserved, Room, reserve
 from placet.chat.cancel import Cancel
-from placet.errors import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import JournalAccess
+from placet.wording import rfc3339
 
 NAME = "today's budget"
 _LOOK_AGAIN_S = 0.25

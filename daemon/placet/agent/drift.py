@@ -8,7 +8,7 @@ from placet.activity import Action, Actor, Entity
 from placet.agent.record import DRIFT, Record
 from placet.agent.work import Mission
 from placet.case.drift import UNDER, IfChanged, changed_files
-from placet.chat.result import Drifted
+from placet.case.mission_result import Drifted
 from placet.git.history import changes, digests_at
 from placet.git.repository import head, resolve
 from placet.git.run import Repo

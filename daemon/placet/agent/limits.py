@@ -18,6 +18,7 @@ from placet.agent.model_call import BLOCKED_RETRY_S
 from placet.agent.record import BEGAN, NOTICED, REPLY, WAITED, Key, Postponed, Record
 from placet.agent.tool_calls import effect_of, target
 from placet.agent.workplace import Ports
+from placet.case.mission_result import Spent
 from placet.case.waiting import Why
 from placet.chat.budget import (
     LEAST_OUTPUT_TOKENS,
@@ -51,7 +52,6 @@ from placet.chat.guards import (
     trend,
 )
 from placet.chat.messages import Ask, ToolUse
-from placet.chat.result import Spent
 from placet.codec import sha256
 from placet.errors import Interrupted, ToolError
 from placet.tools.base import Outcome

@@ -56,12 +56,12 @@ from placet.agent.work import (
 )
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.case.drift import IfChanged
+from placet.case.mission_result import MissionResult
 from placet.case.waiting import Why
 from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import GuardSettings, iteration_cap
 from placet.chat.messages import Purpose, StopReason
-from placet.chat.result import MissionResult
 from placet.disk.errors import VaultTrouble
 from placet.errors import (
     End,

@@ -13,6 +13,7 @@ from placet.activity import Action, Activity, Actor
 from placet.agent.record import ATTEMPT, PLACE, REPLY, Attempted, Key, Postponed, Record, Replied
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.workplace import Ports
+from placet.case.mission_result import Spent
 from placet.case.waiting import Why
 from placet.chat.budget import Amount, Price, Room, cost_usd, is_free
 from placet.chat.cancel import Cancel
@@ -24,11 +25,11 @@ from placet.chat.messages import (
     Purpose,
     Reply,
 )
-from placet.chat.result import Spent
 from placet.chat.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
 from placet.disk.files import free_bytes
-from placet.errors import End, Interrupted, Stop, UserError, one_line
+from placet.errors import End, Interrupted, Stop, UserError
 from placet.secrets import redact
+from placet.wording import one_line
 
 LEAST_FREE_BYTES = 16 * 1024 * 1024
 """Free space below which no model is called: the reply and its effects must be recorded."""

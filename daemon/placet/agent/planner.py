@@ -23,23 +23,14 @@ from placet.case.case import Case
 from placet.case.decision_builder import archived_path
 from placet.case.estimate import estimate
 from placet.case.events import Drafted, PlanningFailed
+from placet.case.mission_result import Spent
 from placet.case.request import changed_keys
 from placet.case.waiting import Why
 from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import SPARE_TURNS, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
-from placet.chat.result import Spent
-from placet.errors import (
-    End,
-    Interrupted,
-    Stop,
-    ToolError,
-    UserError,
-    counted,
-    passing,
-    with_last_words,
-)
+from placet.errors import End, Interrupted, Stop, ToolError, UserError, passing, with_last_words
 from placet.git.commit import ignored
 from placet.git.history import digests_at
 from placet.git.removal import remove_worktree
@@ -63,6 +54,7 @@ from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
 from placet.tools.control import ActionArgs, SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning
+from placet.wording import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ from placet.case.waiting import Why
 from placet.chat.messages import Purpose
 from placet.codec import sha256
 from placet.disk.confine import Root
-from placet.errors import ToolError, counted
+from placet.errors import ToolError
 from placet.note.frontmatter import parse_note
 from placet.note.markdown import merge_line
 from placet.note.paths import PROMPT_PATH, Folder
 from placet.plan.plan import Plan
 from placet.tools.registry import PLANNABLE
+from placet.wording import counted
 
 SEPARATOR = "\n\n---\n\n"
 MAX_PROMPT_NOTE_BYTES = 64 * 1024

@@ -36,11 +36,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.case import Case, row_of
+from placet.case.mission_result import MissionResult
 from placet.case.waiting import Why
 from placet.chat.budget import Amount
 from placet.chat.compaction import Compaction
 from placet.chat.messages import Reply, Turn, text_block, user_turn
-from placet.chat.result import MissionResult
 from placet.codec import Stored
 from placet.errors import End, Interrupted, PlacetError, Stop
 from placet.git.run import Author

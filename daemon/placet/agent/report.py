@@ -27,11 +27,11 @@ from placet.case.explain import (
     what_happened,
 )
 from placet.case.life_cycle import EventKind
+from placet.case.mission_result import MOST_FILES, After, ChangedFile, MissionResult
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
-from placet.chat.result import MOST_FILES, After, ChangedFile, MissionResult
 from placet.codec import sha256
-from placet.errors import End, counted, local, with_last_words
+from placet.errors import End, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
@@ -43,6 +43,7 @@ from placet.plan.comments import Comment, where
 from placet.plan.left_out import left_out
 from placet.plan.plan import Plan
 from placet.tools.base import Outcome
+from placet.wording import counted, local
 
 
 @dataclass(frozen=True, slots=True)

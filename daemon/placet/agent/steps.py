@@ -23,16 +23,17 @@ from placet.agent.tool_calls import (
     target,
 )
 from placet.agent.work import RunningMission
+from placet.case.mission_result import CommandRun, StepDone
 from placet.chat.guards import REPEATED, Effect
 from placet.chat.messages import ToolUse
-from placet.chat.result import CommandRun, StepDone
-from placet.errors import End, Stop, ToolError, counted
+from placet.errors import End, Stop, ToolError
 from placet.plan.plan import Step
 from placet.secrets import redact
 from placet.tools.arguments import Args
 from placet.tools.base import Outcome
 from placet.tools.control import CompleteStep, Finish
 from placet.tools.registry import BY_NAME
+from placet.wording import counted
 
 STEP_OPEN = "step_open"
 """The error type of a call that would skip an open step."""

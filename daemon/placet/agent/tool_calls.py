@@ -17,7 +17,7 @@ from placet.case.waiting import Why
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.disk.confine import Root
-from placet.errors import Interrupted, PlacetError, ToolError, counted
+from placet.errors import Interrupted, PlacetError, ToolError
 from placet.journal.writes import Write
 from placet.note.frontmatter import Frontmatter
 from placet.plan.limits import scope_excess
@@ -27,6 +27,7 @@ from placet.tools.arguments import Args
 from placet.tools.base import Outcome, Tool, Toolbox, Workplace
 from placet.tools.control import AskPerson, RequestScope
 from placet.tools.registry import BY_NAME
+from placet.wording import counted
 
 MACHINE_RETRY_S = 3.0
 """Retry interval after a full disk or similar."""

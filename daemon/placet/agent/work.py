@@ -12,8 +12,8 @@ from placet.agent.record import BRANCH, PLACE, Record, Recorded
 from placet.agent.workplace import Ports, checkpoint_ref
 from placet.case.case import Case
 from placet.case.drift import KEY, IfChanged
+from placet.case.mission_result import Drifted
 from placet.chat.budget import Complexity
-from placet.chat.result import Drifted
 from placet.codec import sha256
 from placet.disk.confine import TEMPORARY
 from placet.errors import End, Stop

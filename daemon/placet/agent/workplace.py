@@ -20,7 +20,7 @@ from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
 from placet.disk.confine import ALWAYS, VAULT, Denied, Root
-from placet.errors import UserError, counted, megabytes
+from placet.errors import UserError
 from placet.git.checkpoint import undo_since
 from placet.git.repository import common_dir_at, is_repository, open_repo
 from placet.git.run import GitCall, OnCall, Repo, RepositoryChanged
@@ -44,6 +44,7 @@ from placet.secrets import git_config_secrets, redact
 from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
 from placet.tools.text import known_secrets
+from placet.wording import counted, megabytes
 
 
 @dataclass(frozen=True, slots=True)

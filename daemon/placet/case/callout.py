@@ -23,7 +23,6 @@ from placet.case.notes import APPROVE, body_of, decision_in, trace_of
 from placet.chat.budget import Complexity
 from placet.chat.guards import iteration_cap
 from placet.codec import sha256
-from placet.errors import counted
 from placet.note.box import find_box, without_box
 from placet.note.box import with_box as boxed
 from placet.note.escape import code, codes, link, sentence, warning_callout
@@ -36,6 +35,7 @@ from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import agent_steps
 from placet.plan.scope import Scope
+from placet.wording import counted
 
 HOW_TO_REVIEW = (
     "**Approve**: set `decision: approve`, or move this note to `System/Active`.",

@@ -69,7 +69,6 @@ from placet.case.life_cycle import STATUSES, TABLE, EventKind, State
 from placet.case.notes import REJECT, REVISE, body_of, decision_of, rejection_in
 from placet.case.question import answered, asked, scope_refused, scope_widened, withdrawn
 from placet.case.results import drafted, mission_ended, planning_failed
-from placet.errors import local
 from placet.note.escape import link
 from placet.note.frontmatter import REQUEST_STAMPS, plan_text, read_note, stamp, without_keys
 from placet.note.paths import Folder
@@ -81,6 +80,7 @@ from placet.plan.comments import (
     with_comment,
 )
 from placet.plan.differences import changed_lines, diff_callout
+from placet.wording import local
 
 HOW_AFTER_DRIFT = (
     "`base_commit` now names the new state. If the plan still fits, move it to System/Active "

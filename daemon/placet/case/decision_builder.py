@@ -13,7 +13,6 @@ from placet.case.case import SOMEBODY, Approval, Asking, Case, NoteSeen, Person,
 from placet.case.commands import BY_PEOPLE, Command, Decision, Move, Stamp, WriteBox
 from placet.case.life_cycle import STATUSES, State
 from placet.codec import sha256
-from placet.errors import local
 from placet.note.box import find_box
 from placet.note.frontmatter import (
     REQUEST_STAMPS,
@@ -24,6 +23,7 @@ from placet.note.frontmatter import (
     without_keys,
 )
 from placet.note.paths import Folder, active_name, plan_name, rejected_name
+from placet.wording import local
 
 NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
 TO_REVIEW: Mapping[str, str | None] = {"status": STATUSES[State.REVIEW].plan, **NO_APPROVAL}

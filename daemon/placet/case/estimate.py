@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from placet.chat.budget import Complexity
-from placet.errors import dollars
+from placet.wording import dollars
 
 ENOUGH = 3
 """Fewest past missions of a size from which placet estimates a cost."""

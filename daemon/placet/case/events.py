@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from placet.case.case import SOMEBODY, NoteSeen, Person, Request
 from placet.case.life_cycle import EventKind
-from placet.chat.result import Drifted
+from placet.case.mission_result import Drifted
 from placet.errors import End
 from placet.note.frontmatter import Frontmatter
 from placet.plan.plan import Approved

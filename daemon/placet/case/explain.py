@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from placet import errors as wording
+from placet import wording
 from placet.activity import Action, CommittedRow
 from placet.case.case import Case
 from placet.case.estimate import against_estimate
 from placet.case.life_cycle import State
 from placet.case.sorting import text_back
 from placet.chat.messages import ModelErrorKind
-from placet.errors import ENDS, End, FailureClass, at_most, counted
+from placet.errors import ENDS, End, FailureClass
 from placet.note.escape import code
 from placet.note.frontmatter import new_note
 from placet.note.outline import escaped
 from placet.note.paths import show
 from placet.plan.plan import Plan
+from placet.wording import at_most, counted
 
 Rows = Sequence[CommittedRow]
 Explained = tuple[str, tuple[str, ...]]

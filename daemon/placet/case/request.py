@@ -14,11 +14,12 @@ from placet.case.life_cycle import STATUSES
 from placet.case.notes import DRAFT, REQUEST_KEYS, not_a_word
 from placet.case.stray_keys import stray_keys
 from placet.chat.budget import Complexity
-from placet.errors import PlacetError, one_line
+from placet.errors import PlacetError
 from placet.note.frontmatter import Note
 from placet.note.hidden_text import shortened
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.scope import MAX_BUDGET_USD, budget_problem
+from placet.wording import one_line
 
 KEYS = ("status", "trace_id", *REQUEST_KEYS)
 """The keys of a request that mean something."""

@@ -10,9 +10,10 @@ from enum import IntEnum
 from typing import Any
 
 from placet.activity import Action, CommittedRow, Entity
-from placet.errors import ENDS, counted, dollars, numbered_steps, one_line
+from placet.errors import ENDS
 from placet.note.paths import Folder, show
 from placet.plan.differences import without_difference
+from placet.wording import counted, dollars, numbered_steps, one_line
 
 
 class Lenient(dict[str, Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from placet.errors import age
+from placet.wording import age
 
 
 class Why(StrEnum):

@@ -19,9 +19,9 @@ from placet.case.notes import (
 )
 from placet.case.question_note import question_warning
 from placet.case.sorting import CaseNotes, text_back
-from placet.errors import counted
 from placet.note.paths import Folder, show
 from placet.plan.comments import open_comments
+from placet.wording import counted
 
 NO_COMMENT = (
     "You asked for changes, but the plan has no open comment, so nothing is planned. Write what to "

@@ -19,7 +19,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 from placet.chat.messages import Ask, Block, Usage
-from placet.errors import End, Stop, counted, dollars, duration
+from placet.errors import End, Stop
+from placet.wording import counted, dollars, duration
 
 
 class Complexity(StrEnum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from placet.chat.budget import IMAGE_TOKENS, prompt_likely
 from placet.chat.messages import Ask, Block, ToolUse, Turn, Usage
-from placet.errors import at_most
+from placet.wording import at_most
 
 # Only results of at least so many characters are replaced. A stub is shorter, so it is not replaced
 # again.

@@ -13,7 +13,7 @@ from placet.cli.terminal import say
 from placet.client.costs import cost
 from placet.client.site import Site
 from placet.client.texts import json_text, shown_time
-from placet.errors import counted, dollars
+from placet.wording import counted, dollars
 
 
 @click.command("cost")

@@ -27,13 +27,14 @@ from placet.client.cases import show
 from placet.client.site import Site
 from placet.client.texts import harmless
 from placet.client.words import model_line
-from placet.errors import UserError, counted
+from placet.errors import UserError
 from placet.git.run import BOT
 from placet.git.vault_history import init_repo
 from placet.host.clock import wall
 from placet.host.state import expand_home
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
+from placet.wording import counted
 
 PATIENCE_S = 600.0
 """Seconds that a plan may take, and the daemon to see that it is approved."""

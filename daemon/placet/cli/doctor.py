@@ -28,7 +28,7 @@ from placet.client.site import Site, user
 from placet.client.texts import local_times
 from placet.disk.files import put
 from placet.disk.vault import Vault
-from placet.errors import UserError, rfc3339
+from placet.errors import UserError
 from placet.git.repository import old_locks, open_repo
 from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
@@ -44,6 +44,7 @@ from placet.note.paths import CONFIG_PATH, MARKER, QUEUES
 from placet.note.paths import show as visible
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
+from placet.wording import rfc3339
 
 Line = dict[str, str]
 _KEY = (

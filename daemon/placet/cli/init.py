@@ -24,7 +24,7 @@ from placet.cli.terminal import echo, say
 from placet.client.site import Site, here
 from placet.disk.errors import AlreadyThere, Unreadable
 from placet.disk.vault import Vault
-from placet.errors import UserError, counted, megabytes, one_line
+from placet.errors import UserError
 from placet.git.repository import is_repository
 from placet.git.vault_history import Size, survey
 from placet.host.config import (
@@ -39,6 +39,7 @@ from placet.host.config import (
 from placet.host.state import expand_home, known_id, synced, vault_state
 from placet.note.paths import CONFIG_PATH, Folder, request_id
 from placet.note.paths import show as visible
+from placet.wording import counted, megabytes, one_line
 
 PATIENCE_S = 0.5
 _NO_SUCH_PATH = frozenset({404, 405, 501})

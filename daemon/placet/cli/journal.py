@@ -14,11 +14,12 @@ from placet.cli.terminal import echo, out, say
 from placet.client.rows import Row, as_row, new_rows
 from placet.client.site import Site, find
 from placet.client.texts import json_text
-from placet.errors import UserError, counted
+from placet.errors import UserError
 from placet.host.state import expand_home
 from placet.journal.database import address_of, database_of, is_begun
 from placet.journal.maintenance import Examined, backup, examine
 from placet.journal.reader import open_reader, query
+from placet.wording import counted
 
 LAST = 50
 """Rows of the journal that are shown unless another number is asked for."""

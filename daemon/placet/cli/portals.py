@@ -17,7 +17,7 @@ from placet.case.request import unfit
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.client.site import Site, here
-from placet.errors import UserError, one_line
+from placet.errors import UserError
 from placet.git.repository import (
     all_refs,
     is_repository,
@@ -31,6 +31,7 @@ from placet.host.state import expand_home
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 from placet.note.paths import show as visible
+from placet.wording import one_line
 
 NOT_YET = "It is no git repository yet; the first request that names it makes it one."
 

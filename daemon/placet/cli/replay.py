@@ -19,12 +19,13 @@ from placet.case.case import Case
 from placet.cli.options import ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
 from placet.client.site import Site
-from placet.errors import UserError, counted
+from placet.errors import UserError
 from placet.host.config import in_force
 from placet.host.state import vault_state
 from placet.journal.reader import open_reader
 from placet.loop.build import own_secrets, sandbox_level
 from placet.note.paths import show as visible
+from placet.wording import counted
 
 
 @click.command("replay")

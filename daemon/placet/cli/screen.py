@@ -31,12 +31,12 @@ from placet.client.words import (
     today_words,
     turn,
 )
-from placet.errors import age, one_line
 from placet.host.clock import wall
 from placet.note.box import unmarked
 from placet.note.frontmatter import plan_digest, read_note
 from placet.note.markdown import fence_at
 from placet.note.paths import show as visible
+from placet.wording import age, one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

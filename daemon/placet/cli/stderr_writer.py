@@ -22,8 +22,8 @@ import click
 from placet.activity import CommittedRow
 from placet.case.story import Story, Verbosity
 from placet.client.log import LogFile
-from placet.errors import rfc3339
 from placet.note.paths import show as visible
+from placet.wording import rfc3339
 
 MAX_WAITING = 10_000
 LAST_WORDS_S = 2.0

@@ -28,10 +28,11 @@ from placet.client.decisions import Done, decide, proposal, saved
 from placet.client.notes import asking_text, asks_for_more, note_of_plan
 from placet.client.site import Site
 from placet.client.texts import harmless, hint_of, shown_time
-from placet.errors import UserError, counted
+from placet.errors import UserError
 from placet.note.box import unmarked
 from placet.note.frontmatter import read_note
 from placet.note.paths import show as visible
+from placet.wording import counted
 
 LETTERS: Mapping[str, str] = {
     "a": "approve it",

@@ -10,10 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 from placet.client.site import Site
-from placet.errors import UserError, rfc3339
+from placet.errors import UserError
 from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission
 from placet.journal.reader import open_reader
+from placet.wording import rfc3339
 
 Sums = defaultdict[str, Decimal]
 

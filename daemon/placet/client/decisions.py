@@ -22,7 +22,7 @@ from placet.client.notes import asks_for_more, note_of_plan, note_text
 from placet.client.site import Site
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
-from placet.errors import UserError, local
+from placet.errors import UserError
 from placet.host import intents
 from placet.host.clock import Clock
 from placet.journal.reader import open_reader
@@ -32,6 +32,7 @@ from placet.note.paths import show as visible
 from placet.plan.comments import open_comments, placed, with_comments
 from placet.plan.dangers import dangers
 from placet.plan.left_out import left_out
+from placet.wording import local
 
 
 def to_retry(site: Site, ident: str) -> tuple[Case, str]:

@@ -10,10 +10,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from placet.disk.errors import RETRIED
-from placet.errors import UserError, local
+from placet.errors import UserError
 from placet.host.clock import wall
 from placet.note.paths import show as visible
 from placet.plan.differences import without_difference
+from placet.wording import local
 
 
 def hint_of(error: UserError) -> str:

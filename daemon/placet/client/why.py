@@ -35,7 +35,7 @@ from placet.client.notes import text_of
 from placet.client.site import Site, find
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
-from placet.errors import ENDS, End, UserError, counted
+from placet.errors import ENDS, End, UserError
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
 from placet.journal.database import is_begun
@@ -44,6 +44,7 @@ from placet.note.frontmatter import read_note
 from placet.note.paths import QUEUES, Folder, request_id
 from placet.note.paths import show as visible
 from placet.plan.parse import parse_plan
+from placet.wording import counted
 
 
 @dataclass(frozen=True, slots=True)

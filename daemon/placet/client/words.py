@@ -5,8 +5,8 @@ from __future__ import annotations
 from placet.case.life_cycle import State
 from placet.client.cases import Asked, CaseLine, Progress, Today
 from placet.client.texts import first_line, on_one_line
-from placet.errors import age, counted, dollars
 from placet.note.paths import show as visible
+from placet.wording import age, counted, dollars
 
 
 def changed_words(number: int) -> str:

@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 
 from placet.disk.files import delete_tree
-from placet.errors import counted
 from placet.git.commit import approved_by_name, is_work, since_tip
 from placet.git.history import is_ancestor
 from placet.git.index import stage, update_ref, write_commit
@@ -32,6 +31,7 @@ from placet.git.run import (
     with_env,
 )
 from placet.git.worktree import Worktree, holding, inside, must_be_on_branch, remove_ref_lock
+from placet.wording import counted
 
 # bytes; a longer folder path leaves too little room below PATH_MAX for its files
 _LONG_PATH = 3_000

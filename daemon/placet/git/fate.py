@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from placet.case.case import Branch
-from placet.chat.result import After
+from placet.case.mission_result import After
 from placet.disk.files import Stamp, owner_of, stamp_of
 from placet.errors import UserError
 from placet.git.checkpoint import delete_ref

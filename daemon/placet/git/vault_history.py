@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from placet.disk.files import Stamp, delete_tree, stamp_of
-from placet.errors import PlacetError, UserError, counted, megabytes
+from placet.errors import PlacetError, UserError
 from placet.git.index import read_status, stage, stage_possible, update_ref, write_commit
 from placet.git.repository import (
     KEPT_MARK,
@@ -49,6 +49,7 @@ from placet.git.run import (
     with_env,
 )
 from placet.note.paths import TEMP_PREFIX, show
+from placet.wording import counted, megabytes
 
 ATTACHMENTS = (
     "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "heif", "avif", "ico",

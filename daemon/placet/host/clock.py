@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from placet.errors import rfc3339
+from placet.wording import rfc3339
 
 
 def wall() -> datetime:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from placet.case.intents import CLAIMS, EDITS, INTENT_JSON, Intent
 from placet.disk.files import owner_of, put
-from placet.errors import UserError, cannot_write, counted
+from placet.errors import UserError, cannot_write
 from placet.host.state import make_private
+from placet.wording import counted
 
 MAX_BYTES = 2_000_000
 """Largest file that is read: a comment has at most 256 Ki characters."""

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 from placet.activity import CommittedRow
 from placet.case.lease import Owner, may_take
 from placet.disk.files import identity_of
-from placet.errors import BUGS, PlacetError, UserError, rfc3339
+from placet.errors import BUGS, PlacetError, UserError
 from placet.journal import schema
 from placet.journal.chain import Chain, EncodedRow, encode_row, utf8
 from placet.journal.database import Connection, Store, address_of, database_of, upsert
@@ -58,6 +58,7 @@ from placet.journal.writes import (
     Write,
     hashed_body,
 )
+from placet.wording import rfc3339
 
 Prepared = EncodedRow | AcquireLease | Change
 

@@ -23,7 +23,7 @@ from placet.chat.messages import ModelError
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode, Watcher
-from placet.errors import PlacetError, UserError, counted
+from placet.errors import PlacetError, UserError
 from placet.host.clock import Clock, boottime_s
 from placet.host.config import Config
 from placet.host.lock import boot_id, this_process
@@ -51,6 +51,7 @@ from placet.loop.work import Draft, RunMission
 from placet.note.paths import CONFIG_PATH, QUEUES, Folder
 from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
+from placet.wording import counted
 
 SWITCH_S = 0.0005
 """Interpreter switch interval: a tenth of the default, so that the loop gets its turn."""

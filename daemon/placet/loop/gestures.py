@@ -43,7 +43,6 @@ from placet.case.sorting import CaseNotes
 from placet.chat.budget import Limits, cost_usd, is_free, money_problem
 from placet.chat.messages import Usage
 from placet.disk.errors import Gone, Unreadable
-from placet.errors import local
 from placet.host.intents import UnknownIntent
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
 from placet.loop.outbox import places
@@ -53,6 +52,7 @@ from placet.note.paths import Folder, is_utf8, numbered, show
 from placet.plan.plan import Plan
 from placet.secrets import redact
 from placet.tools.registry import PLANNABLE
+from placet.wording import local
 
 _CANNOT = "placet cannot use the request of this plan. The note next to it says why."
 

@@ -13,11 +13,11 @@ from placet.activity import Action
 from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.waiting import Hold, Why, wait_text
-from placet.errors import rfc3339
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import JournalAccess
 from placet.loop.rows import of_case, of_daemon
+from placet.wording import rfc3339
 
 _LONGEST_WAIT_S = 60.0
 _SOON_S = 60.0

@@ -36,14 +36,14 @@ from placet.case.events import (
 from placet.case.explain import of_last_mission
 from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, EventKind, State
+from placet.case.mission_result import MissionResult
 from placet.case.notes import body_of, inspect_note
 from placet.case.sorting import CaseNotes, as_it_counts
 from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
-from placet.chat.result import MissionResult
 from placet.disk.confine import Root
 from placet.disk.errors import Gone, Unreadable
-from placet.errors import BUGS, End, Interrupted, describe_bug, rfc3339
+from placet.errors import BUGS, End, Interrupted, describe_bug
 from placet.journal.writes import (
     BodyDamaged,
     Guard,
@@ -61,6 +61,7 @@ from placet.note.frontmatter import Frontmatter, parse_note, read_note
 from placet.note.paths import Folder
 from placet.plan.comments import open_comments
 from placet.sandbox.box import Level
+from placet.wording import rfc3339
 
 MAX_ROWS = 10_000
 """How many of a case's latest rows a report uses."""

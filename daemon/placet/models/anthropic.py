@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from placet.chat.messages import Ask, Model, ModelError, ModelErrorKind, Reply
-from placet.errors import BUGS, megabytes
+from placet.errors import BUGS
 from placet.host.config import ModelTable
 from placet.models.messages import (
     MAX_ERROR_BYTES,
@@ -31,6 +31,7 @@ from placet.models.messages import (
     request_of,
 )
 from placet.models.server import DEFAULT_BASE_URL, ModelServer, server_of
+from placet.wording import megabytes
 
 if TYPE_CHECKING:
     import ssl

@@ -21,7 +21,7 @@ from placet.chat.messages import (
     Turn,
     Usage,
 )
-from placet.errors import megabytes
+from placet.wording import megabytes
 
 _CACHED = {"type": "ephemeral"}
 

@@ -53,8 +53,9 @@ from placet.chat.messages import (
     Usage,
     text_block,
 )
-from placet.errors import UserError, counted
+from placet.errors import UserError
 from placet.host.config import ModelTable
+from placet.wording import counted
 
 _POLL_S = 0.1
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-from placet.errors import at_most, one_line
 from placet.note.markdown import ACTS, BREAK, ENTITY, Reading, lines_of, read_markdown
+from placet.wording import at_most, one_line
 
 
 class UnseenKind(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from placet import errors
+from placet import wording
 from placet.note.checkboxes import LONGEST_BOX, box_at
 from placet.note.markdown import (
     ACTS,
@@ -48,7 +48,7 @@ def clean(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return a text on one line, with each run of white space made a single blank."""
-    return errors.one_line(clean(text))
+    return wording.one_line(clean(text))
 
 
 # --- text that cannot become structure

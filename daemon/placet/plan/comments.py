@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placet.errors import counted
 from placet.note.checkboxes import number_in, without_number
 from placet.note.escape import literal
 from placet.note.frontmatter import read_note
@@ -30,6 +29,7 @@ from placet.note.outline import (
     without_templates,
 )
 from placet.plan.differences import CHANGED, diff_callout
+from placet.wording import counted
 
 SECTION = "review comments"
 

@@ -6,10 +6,10 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from placet.errors import counted
 from placet.note.hidden_text import visible
 from placet.note.markdown import lines_of
 from placet.note.outline import fenced
+from placet.wording import counted
 
 CHANGED = "> [!note]- What changed"
 

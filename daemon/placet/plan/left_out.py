@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from posixpath import normpath
 from typing import Any
 
-from placet.errors import numbered_steps
 from placet.note.checkboxes import box, boxes, number_in
 from placet.note.escape import literal
 from placet.note.outline import Part, outline_of
 from placet.plan.comments import SECTION, places_of, step_parts, with_lines, without_comments
 from placet.plan.plan import Plan
 from placet.plan.scope import Scope
+from placet.wording import numbered_steps
 
 _WRITES = frozenset({"write_file", "edit_file"})
 _LINE_END = re.compile(r"(\r\n|\n|\r)")

@@ -26,8 +26,8 @@ from functools import lru_cache
 from types import UnionType
 from typing import Any
 
-from placet.errors import at_most
 from placet.plan.dangerous_commands import uses
+from placet.wording import at_most
 
 # Globs of a plan's permission, translated to regular expressions that cannot explode.
 #

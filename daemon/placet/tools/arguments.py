@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from placet.errors import ToolError, counted
+from placet.errors import ToolError
+from placet.wording import counted
 
 
 class Args(BaseModel):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from placet.chat.guards import Effect
-from placet.errors import ToolError, counted
+from placet.errors import ToolError
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.text import glob_of, paths_below, searchable
+from placet.wording import counted
 
 if TYPE_CHECKING:
     import regex

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pydantic import Field
 
 from placet.chat.guards import Effect
-from placet.errors import ToolError, counted
+from placet.errors import ToolError
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.output import RESULTS, Passage
 from placet.tools.shorten import lines_of
 from placet.tools.text import text_of
+from placet.wording import counted
 
 
 class ReadFile(Args):

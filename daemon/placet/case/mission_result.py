@@ -9,7 +9,8 @@ from typing import Any
 
 from placet.chat.budget import Amount
 from placet.chat.messages import Usage
-from placet.errors import End, dollars
+from placet.errors import End
+from placet.wording import dollars
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import dirname, isabs, join, normpath
 
-from placet.disk.confine import Denied
+from placet.disk.path_text import Denied
 from placet.errors import PlacetError
 from placet.git.history import content
 from placet.git.run import BOT, Author, Repo, ask, items_of

@@ -23,7 +23,7 @@ from placet.case.waiting import Why
 from placet.chat.cancel import Cancel
 from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
-from placet.git.fate import branch_facts
+from placet.git.branch_facts import branch_facts
 from placet.git.repository import current_branch, head, identity, resolve
 from placet.git.run import Author, GitError, Repo, RepositoryChanged
 from placet.journal.writer import JournalAccess

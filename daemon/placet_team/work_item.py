@@ -14,7 +14,7 @@ from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import Why
 from placet.codec import Stored
-from placet.disk.confine import Denied
+from placet.disk.path_text import Denied
 from placet.git.repository import KEPT_MARK
 from placet.host.config import Config, plain
 

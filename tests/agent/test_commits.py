@@ -20,7 +20,7 @@ from benchkit import real
 from disks import small_disk_at
 from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet.agent.workplace import denied_in
-from placet.disk.confine import ALWAYS
+from placet.disk.path_text import ALWAYS
 from placet.errors import ToolError
 from placet.git.checkpoint import save
 from placet.git.commit import found_in_modules, not_kept_here

@@ -17,6 +17,7 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
 from placet.activity import Actor
+from placet.case.branch import SeenInGit, settle_branch, settle_revert
 from placet.case.callout import box_of, with_box
 from placet.case.case import (
     Asking,
@@ -36,7 +37,6 @@ from placet.case.life_cycle import EventKind, State
 from placet.case.notes import inspect_note, rejection_in
 from placet.case.observe import observe, stale_statuses
 from placet.case.request import RequestProblems, read_request
-from placet.case.results import SeenInGit, settle_branch, settle_revert
 from placet.case.sorting import CaseNotes, not_asking, sort_notes
 from placet.case.warnings import warnings_for
 from placet.chat.messages import Ask, Purpose, Reply

@@ -23,17 +23,9 @@ from hypothesis import strategies as st
 from placet.disk import confine
 from placet.disk import confine as links
 from placet.disk import confine as paths
-from placet.disk.confine import (
-    ALWAYS,
-    VAULT,
-    Denied,
-    Entry,
-    EntryKind,
-    Fault,
-    Root,
-    enter,
-    open_below,
-)
+from placet.disk.confine import Entry, Root
+from placet.disk.handles import EntryKind, enter, open_below
+from placet.disk.path_text import ALWAYS, VAULT, Denied, Fault
 from placet.errors import ToolError, UserError
 
 CANARY = b"the canary is outside"

@@ -21,8 +21,8 @@ import pytest
 from placet.disk import errors as e
 from placet.disk import replace as r
 from placet.disk import scan as s
-from placet.disk.confine import EntryKind
 from placet.disk.files import is_missing
+from placet.disk.handles import EntryKind
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.note.paths import MARKER, QUEUES, TEMP_PREFIX, Folder, conflict_of

@@ -22,8 +22,8 @@ import pytest
 
 from placet.case.settle import FileHistory, Fingerprint, look
 from placet.disk import watch
-from placet.disk.confine import EntryKind
 from placet.disk.errors import Stale
+from placet.disk.handles import EntryKind
 from placet.disk.vault import Vault
 from placet.disk.watch import Mode, Watcher
 from placet.note.paths import MARKER, QUEUES, Folder

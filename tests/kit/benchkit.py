@@ -18,7 +18,8 @@ from gitkit import make_repo, write
 from placet.agent.record import CALL, Record
 from placet.agent.tool_calls import call_on_record
 from placet.chat.messages import ToolUse
-from placet.disk.confine import ALWAYS, Denied, Root
+from placet.disk.confine import Root
+from placet.disk.path_text import ALWAYS, Denied
 from placet.host.clock import Clock, boottime_s
 from placet.host.lock import boot_id
 from placet.journal.writer import Journal

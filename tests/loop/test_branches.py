@@ -28,7 +28,8 @@ from placet.chat.messages import Ask, Purpose, Reply
 from placet.client import branches
 from placet.client.branches import drop, undo
 from placet.errors import UserError
-from placet.git.fate import BranchNews, Memory, branch_facts, look_at_branches
+from placet.git.branch_facts import branch_facts
+from placet.git.fate import BranchNews, Memory, look_at_branches
 from placet.git.removal import delete_leftovers
 from placet.git.repository import is_repository, open_repo
 from placet.git.worktree import add_worktree

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.plan.dangers import dangers
-from placet.plan.scope import Scope, ScopeProblems, glob_matcher, scope_from
+from placet.plan.globs import glob_matcher
+from placet.plan.scope import Scope, ScopeProblems, scope_from
 
 
 def argv(command):

@@ -26,7 +26,7 @@ import pytest
 
 from benchkit import real
 from gitkit import git, make_repo, write
-from placet.disk.confine import ALWAYS, VAULT, Denied
+from placet.disk.path_text import ALWAYS, VAULT, Denied
 from placet.git.repository import head, open_repo
 from placet.git.worktree import add_worktree
 from placet.plan.scope import Scope

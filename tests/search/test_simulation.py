@@ -19,11 +19,12 @@ from unittest.mock import patch
 import pytest
 
 from placet.case.approval import OUTDATED, approval, approved_in
+from placet.case.branch import settle_branch
 from placet.case.decision_builder import DecisionBuilder
 from placet.case.events import BY_PROPERTY, Answered, Drafted
 from placet.case.life_cycle import State
 from placet.case.observe import _answered
-from placet.case.results import mission_ended, settle_branch
+from placet.case.results import mission_ended
 from placet.case.sorting import sort_notes
 from placet.disk.errors import Gone, VaultTrouble
 from placet.loop import decider, outbox

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, git, make_repo, write
-from placet.disk.confine import ALWAYS
+from placet.disk.path_text import ALWAYS
 from placet.git.repository import identity, open_repo
 from placet.git.run import GitError
 from placet.plan.scope import Scope

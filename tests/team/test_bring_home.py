@@ -16,7 +16,7 @@ import pgkit
 from gitkit import commit_all, git, make_repo, settle_home
 from placet.agent.record import CHECKPOINT, Postponed, Record
 from placet.chat.cancel import Cancel
-from placet.disk.confine import ALWAYS
+from placet.disk.path_text import ALWAYS
 from placet.errors import Interrupted
 from placet.git.repository import open_repo, resolve
 from placet.git.run import GitError, place_of, run_git

@@ -73,8 +73,8 @@ from placet.errors import (
     describe_bug,
     passing,
 )
+from placet.git.branch_facts import branch_facts
 from placet.git.commit import branch_gone, pins, status
-from placet.git.fate import branch_facts
 from placet.git.removal import (
     abandon,
 )

@@ -19,7 +19,8 @@ from placet.chat.budget import Price
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
-from placet.disk.confine import ALWAYS, VAULT, Denied, Root
+from placet.disk.confine import Root
+from placet.disk.path_text import ALWAYS, VAULT, Denied
 from placet.errors import UserError
 from placet.git.checkpoint import undo_since
 from placet.git.repository import common_dir_at, is_repository, open_repo

@@ -41,7 +41,6 @@ from placet.git.fate import (
     kept_refs,
     merged_elsewhere,
     reverts_in,
-    trailers_of,
 )
 from placet.git.history import (
     changes,
@@ -62,6 +61,7 @@ from placet.git.repository import (
     resolve,
 )
 from placet.git.run import GitError, Repo, RepositoryChanged
+from placet.git.trailers import trailers_of
 from placet.git.vault_history import keep_notes
 from placet.host.clock import Clock
 from placet.host.config import load, portal_path

@@ -7,9 +7,9 @@ import os
 import secrets
 
 from placet.codec import sha256
-from placet.disk.confine import FILE, LISTING, Held, enter
 from placet.disk.errors import NotAFile, NotSettled, TooLarge
 from placet.disk.files import is_running, lock
+from placet.disk.handles import FILE, LISTING, Held, enter
 from placet.disk.replace import exchanged_by, read, rename_new
 from placet.note.paths import TEMP_PREFIX
 

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from placet.case.settle import Fingerprint, Writers
 from placet.codec import sha256
-from placet.disk.confine import FILE, Held, Temporary, enter, read_at_most, sync, temporary
 from placet.disk.errors import (
     AlreadyThere,
     Changed,
@@ -31,6 +30,7 @@ from placet.disk.errors import (
     TooLarge,
 )
 from placet.disk.files import lock
+from placet.disk.handles import FILE, Held, Temporary, enter, read_at_most, sync, temporary
 from placet.disk.scan import NOTE_LIMIT, fingerprint
 from placet.disk.writers import lease
 from placet.note.paths import TEMP_PREFIX, with_suffix

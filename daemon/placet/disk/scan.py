@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placet.case.settle import Fingerprint
-from placet.disk.confine import FILE, LISTING, EntryKind, Held, enter, kind_of
+from placet.disk.handles import FILE, LISTING, EntryKind, Held, enter, kind_of
 from placet.note.paths import (
     is_note,
     is_side_note,

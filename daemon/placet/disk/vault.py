@@ -19,7 +19,6 @@ from typing import Self
 
 from placet.case.settle import Content, Fingerprint, Writers
 from placet.codec import sha256
-from placet.disk.confine import LISTING, Held, descend, sync
 from placet.disk.errors import (
     AlreadyThere,
     Changed,
@@ -31,6 +30,7 @@ from placet.disk.errors import (
     explained,
 )
 from placet.disk.files import owner_of
+from placet.disk.handles import LISTING, Held, descend, sync
 from placet.disk.leftovers import sweep
 from placet.disk.replace import (
     holds,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,6 @@ from itertools import count
 from pathlib import Path
 
 from placet.case.case import Branch
-from placet.case.mission_result import After
 from placet.disk.files import Stamp, owner_of, stamp_of
 from placet.errors import UserError
 from placet.git.checkpoint import delete_ref
@@ -18,13 +16,11 @@ from placet.git.history import (
     BRANCHES,
     Commit,
     FilePatch,
-    ahead_behind,
     digests_at,
     file_patches,
     is_ancestor,
     log,
     merge_base,
-    merge_preview,
     merged_by,
     parents_of,
     refs_with,
@@ -35,66 +31,20 @@ from placet.git.repository import (
     Refs,
     all_refs,
     current_branch,
-    dirty_paths,
     is_repository,
-    notes,
     open_repo,
-    remote_of,
     resolve,
 )
 from placet.git.run import (
     GitCall,
     GitError,
     Repo,
-    ask,
     neutral,
     place_of,
 )
+from placet.git.trailers import MAX_REVERTS, TRACED, commits_traced, trailer_values
 
-# Find commits by the missions that they name: a mission's own, and those that revert it.
-#
-# A mission's commits have the trailer `Placet-Trace`. If people squash or merge commits, it may be
-# on any line of the message.
-
-MAX_REVERTS = 50
 _REVERT = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
-_TRACED = "^[[:space:]]*Placet-Trace: "
-
-
-def commits_traced(
-    repo: Repo, trace_id: str, digest: str, among: Sequence[str], since: str
-) -> list[str]:
-    """Return the commits of `among` whose message has the trace's trailer, newest first.
-
-    `among` are revisions, or `--branches` and the like. Commits of `since` are left out, if it is
-    given. If `digest` is given, a commit that names plans must name that one. Other missions of the
-    request have other digests.
-    """
-    named = f"{_TRACED}{re.escape(trace_id)}[[:space:]]*$"
-    found = log(repo, "-E", f"--grep={named}", *among, *([f"^{since}"] if since else []))
-    return [commit.sha for commit in found if _names(commit.message, trace_id, digest)]
-
-
-def _names(message: str, trace_id: str, digest: str) -> bool:
-    """Return whether a message names this mission, and its plan if it names any."""
-    plans = _trailer_values("Placet-Plan", message)
-    is_plan = not digest or not plans or digest in plans
-    return is_plan and trace_id in _trailer_values("Placet-Trace", message)
-
-
-def _trailer_values(trailer: str, message: str) -> list[str]:
-    return list(dict.fromkeys(re.findall(rf"^\s*{trailer}: (\S+)\s*$", message, re.MULTILINE)))
-
-
-def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:
-    """Return the last value of each of these trailers of a commit, "" for a missing one."""
-    form = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x01)" for key in keys)
-    out = ask(repo, "log", "-1", f"--format={form}", "--no-notes", "--end-of-options", commit)
-    text = out.decode("utf-8", "replace").removesuffix("\n")
-    return [values.split("\x01")[-1] for values in text.split("\0")]
-
-
-# --- reverts
 
 
 def commits_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[Commit]:
@@ -104,7 +54,7 @@ def commits_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[C
     days.
     """
     since = [f"^{sha}" for sha in then] or ["--since=30.days"]
-    which = f"{_TRACED}|^This reverts commit [0-9a-f]{{40,64}}"
+    which = f"{TRACED}|^This reverts commit [0-9a-f]{{40,64}}"
     return log(repo, "-E", f"--grep={which}", *new, *since)
 
 
@@ -118,7 +68,7 @@ def reverts_in(repo: Repo, commits: Iterable[Commit], into: str = "") -> list[Re
     reverts = [
         commit
         for commit in commits
-        if _REVERT.search(commit.message) and not _trailer_values("Placet-Trace", commit.message)
+        if _REVERT.search(commit.message) and not trailer_values("Placet-Trace", commit.message)
     ]
     for commit in reverts[:MAX_REVERTS]:
         at, again, traces = commit, True, list[str]()
@@ -142,7 +92,7 @@ def _own_commits(repo: Repo, at: Commit, trace_id: str, before: str) -> list[Com
     """
     if len(at.parents) > 1:
         return [at]
-    plans = _trailer_values("Placet-Plan", at.message)
+    plans = trailer_values("Placet-Plan", at.message)
     digest = plans[0] if len(plans) == 1 else ""
     own = commits_traced(repo, trace_id, digest, (before,), "")
     found = [one for sha in own if len((one := log(repo, "-1", sha)[0]).parents) < 2]
@@ -160,7 +110,7 @@ def _undone_files(
     work = _added_up([file_patches(repo, one.sha) for one in reversed(own)])
     if len(own[0].parents) > 1:  # it may have brought in more than the mission
         since = f"^{own[0].parents[0]}"
-        named = log(repo, "--no-merges", "-E", f"--grep={_TRACED}", own[0].sha, since)
+        named = log(repo, "--no-merges", "-E", f"--grep={TRACED}", own[0].sha, since)
         paths = {path for one in named for path in touched_by(repo, one.sha)}
         work = {path: patch for path, patch in work.items() if path in paths or not paths}
     made = file_patches(repo, revert.sha)
@@ -185,10 +135,10 @@ def _added_up(patches: Iterable[Mapping[str, FilePatch]]) -> dict[str, FilePatch
 
 def _traces_of(repo: Repo, commit: Commit) -> list[str]:
     """Return the missions that a commit's message names; for a merge also those that it merged."""
-    traces = _trailer_values("Placet-Trace", commit.message)
+    traces = trailer_values("Placet-Trace", commit.message)
     if not traces and len(commit.parents) > 1:
-        merged = log(repo, "-E", f"--grep={_TRACED}", commit.sha, f"^{commit.parents[0]}")
-        traces = [trace for one in merged for trace in _trailer_values("Placet-Trace", one.message)]
+        merged = log(repo, "-E", f"--grep={TRACED}", commit.sha, f"^{commit.parents[0]}")
+        traces = [trace for one in merged for trace in trailer_values("Placet-Trace", one.message)]
     return list(dict.fromkeys(traces))
 
 
@@ -255,7 +205,7 @@ class Revert:
         if self.trace_id != branch.trace_id:
             return False
         of = log(repo, "-1", self.of)[0]
-        if branch.digest and (plans := _trailer_values("Placet-Plan", of.message)):
+        if branch.digest and (plans := trailer_values("Placet-Plan", of.message)):
             return branch.digest in plans
         brought = is_ancestor(repo, branch.tip, of.sha)
         return not (brought and of.parents and is_ancestor(repo, branch.tip, of.parents[0]))
@@ -390,78 +340,6 @@ def _has_patch(repo: Repo, one: Branch, found: Sequence[str]) -> bool:
     return 2 * there >= sum(patch.size for patch in work.values())
 
 
-# A mission's branch afterwards: facts for the report, later merges, drops and reverts. Reads only.
-
-MAX_UNSEEN = 10
-"""Maximum number of uncommitted files named in a report."""
-
-
-def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
-    """Return git's facts for the report on a successful branch, started on `base_branch` (or "").
-
-    A question that git cannot answer appears among the notes.
-    """
-    try:
-        refs = all_refs(repo)
-        into = refs.ends_in(base_branch)
-        ahead = behind = 0
-        conflicts: Sequence[str] = ()
-        if into:
-            ahead, behind = ahead_behind(repo, branch, into)
-            conflicts = (
-                merge_preview(repo, f"refs/heads/{into}", f"refs/heads/{branch}") if behind else ()
-            )
-        remarks = list(notes(repo))
-        if _signs_commits(repo):
-            remarks.append("Your commits are signed; placet's are not.")
-        if _has_hooks(repo):
-            remarks.append("Your git hooks did not run on placet's commits.")
-        remote, remote_branch = remote_of(repo)
-        if f"refs/remotes/{remote}/{into}" in refs.at:
-            remote_branch = into
-        return After(
-            into,
-            ahead,
-            behind,
-            tuple(conflicts),
-            tuple(remarks),
-            tuple(dirty_paths(repo)[:MAX_UNSEEN]),
-            remote,
-            remote_branch,
-            bare=repo.is_bare,
-        )
-    except (GitError, UserError) as error:
-        return After(
-            "", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ()
-        )
-
-
-def _signs_commits(repo: Repo) -> bool:
-    pairs = [item.partition("\n") for scope, item in repo.settings if scope != "command"]
-    signs = [
-        not given or value.lower() in ("true", "yes", "on", "1")
-        for key, given, value in pairs
-        if key == "commit.gpgsign"
-    ]
-    return signs[-1:] == [True]
-
-
-def _has_hooks(repo: Repo) -> bool:
-    """Return whether git would run hooks on a commit, with respect to `core.hooksPath`."""
-    named = [
-        item.partition("\n")[2]
-        for scope, item in repo.settings
-        if scope != "command" and item.startswith("core.hookspath\n")
-    ]
-    own = os.path.expanduser(named[-1]) if named else ""  # noqa: PTH111 - must not raise for unknown users
-    folder = repo.path / (own or repo.common_dir / "hooks")
-    hooks = ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit")
-    return any(os.path.exists(folder / name) for name in hooks)
-
-
-# --- what happened to it
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Facts carried from one look at a repository to the next.
@@ -552,7 +430,7 @@ def look_at_branches(path: Path, branches: Sequence[Branch], known: Memory) -> B
         if not moved and memory.ends == known.ends:
             return BranchNews(path, memory)
         came = _news(repo, frozenset(ends), known.ends or frozenset())
-        named = {trace for one in came for trace in _trailer_values("Placet-Trace", one.message)}
+        named = {trace for one in came for trace in trailer_values("Placet-Trace", one.message)}
         asked = [one for one in branches if one in moved or one.trace_id in named]
         fates, problem = list[Fate | None](), ""
         for one in asked:

@@ -17,8 +17,8 @@ from placet.agent.commits import remove_leftover_worktrees
 from placet.agent.mission import run_mission
 from placet.agent.planner import draft
 from placet.agent.workplace import Ports
+from placet.case.adopt import distrust
 from placet.case.life_cycle import DRAFTING, State
-from placet.case.results import distrust
 from placet.chat.messages import ModelError
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.agent.workplace import failure_of
+from placet.case.branch import SeenInGit, explain_drop, settle_branch, settle_revert
 from placet.case.case import Branch
 from placet.case.commands import Decision
 from placet.case.events import BY_PROPERTY
 from placet.case.intents import Intent
-from placet.case.results import SeenInGit, explain_drop, settle_branch, settle_revert
 from placet.disk.errors import Unreadable
 from placet.disk.files import Stamp, stamp_of
 from placet.errors import describe_bug

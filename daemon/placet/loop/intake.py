@@ -20,8 +20,8 @@ from placet.case.settle import (
     look,
 )
 from placet.case.sorting import CaseNotes
-from placet.disk.confine import EntryKind
 from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
+from placet.disk.handles import EntryKind
 from placet.disk.scan import FolderProblem, Found, Scan, fingerprint
 from placet.disk.vault import Vault
 from placet.host.clock import Clock

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from placet.agent.prompts import agents
+from placet.case.adopt import adopt_plan
 from placet.case.case import NoteSeen, Request
 from placet.case.commands import Decision
 from placet.case.decide import open_case
 from placet.case.request import RequestProblems, read_request
-from placet.case.results import adopt_plan
 from placet.case.sorting import copies, not_asking
 from placet.errors import BUGS, describe_bug
 from placet.loop.state import LoopState, Taken

@@ -17,7 +17,8 @@ from placet.plan.dangerous_commands import (
     uses,
     uses_at,
 )
-from placet.plan.scope import Scope, glob_pattern, segment_pattern
+from placet.plan.globs import glob_pattern, segment_pattern
+from placet.plan.scope import Scope
 
 
 class _Kind(StrEnum):

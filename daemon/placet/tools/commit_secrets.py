@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from placet.disk.confine import Fault, Root
+from placet.disk.confine import Root
+from placet.disk.path_text import Fault
 from placet.errors import ToolError
 from placet.git.commit import ignored, not_kept_here
 from placet.git.history import content

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from placet.chat.guards import Effect
 from placet.errors import ToolError
-from placet.plan.scope import MAX_PATTERN, fixed_part
+from placet.plan.globs import MAX_PATTERN, fixed_part
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.text import glob_of, paths_below

@@ -7,7 +7,8 @@ import json
 from pydantic import Field
 
 from placet.chat.guards import Effect
-from placet.disk.confine import Entry, EntryKind
+from placet.disk.confine import Entry
+from placet.disk.handles import EntryKind
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 

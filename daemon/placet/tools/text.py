@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from placet.disk.confine import EntryKind, Root
+from placet.disk.confine import Root
+from placet.disk.handles import EntryKind
 from placet.errors import ToolError
-from placet.plan.scope import glob_matcher
+from placet.plan.globs import glob_matcher
 from placet.secrets import SecretFile, redact, redact_values, secret_file, secret_values
 from placet.tools.base import Location, Workplace
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from placet.agent.mission import failed_result, run_mission
-from placet.agent.record import AUTHOR, ENDED, PLACE, MissionPlace, Postponed, Record
+from placet.agent.record import AUTHOR, ENDED, PLACE, MissionGit, Postponed, Record
 from placet.agent.work import Mission, path_of, refs
 from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
 from placet.case.mission_result import MissionResult
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
 from placet.git.checkpoint import restore
@@ -68,7 +68,7 @@ def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionR
             return stopped
         except (UserError, GitError, OSError) as error:
             why = passing(error) or str(error)
-            raise Postponed(why, AWAY_RETRY_S, Why.MACHINE) from error
+            raise Postponed(why, AWAY_RETRY_S, WaitReason.MACHINE) from error
         finally:
             record.close()
     if to is not None or away:
@@ -108,7 +108,7 @@ def needed_remote(ports: Ports, portal: str) -> str:
         f"no git remote is set from which workers can fetch the commits of {what}. Set one: "
         "placet config set team.work_remote ADDRESS",
         AWAY_RETRY_S,
-        Why.MACHINE,
+        WaitReason.MACHINE,
     )
 
 
@@ -134,7 +134,7 @@ def kept_ref(case: Case) -> str:
     return f"refs/placet/failed/{case.request_id}-{case.trace8}-{case.generation}"
 
 
-def check_refs(case: Case, place: MissionPlace | None, to: Mapping[str, str]) -> None:
+def check_refs(case: Case, place: MissionGit | None, to: Mapping[str, str]) -> None:
     """Raise WorkerBug unless `to` names the mission's own references, and commits.
 
     Workers record it. `place` is what the daemon recorded, None for a mission that has not begun.
@@ -169,7 +169,7 @@ def fetch_mission(
         reason = (
             passing(error) or f"cannot fetch from {redact_line(url)}: {redact_line(error.stderr)}"
         )
-        raise Postponed(reason, REMOTE_RETRY_S, Why.MACHINE) from error
+        raise Postponed(reason, REMOTE_RETRY_S, WaitReason.MACHINE) from error
     allowed = Allowed(
         place.base,
         mission.plan.scope,

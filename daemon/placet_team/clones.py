@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from placet.agent.record import Postponed
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.disk.files import delete_tree, put
 from placet.errors import Interrupted, UserError, passing
@@ -50,7 +50,7 @@ def borrow(folder: Path, source: Source, url: str, commits: Sequence[str]) -> Re
         raise Postponed(
             f"the worker has no git remote for {what}. Start it with --remote URL{own}",
             REMOTE_RETRY_S,
-            Why.MACHINE,
+            WaitReason.MACHINE,
         )
     try:
         repo = bare_repo_at(path, sha256=source.sha256)
@@ -93,7 +93,7 @@ def _fetch(repo: Repo, url: str, commits: Sequence[str]) -> None:
         raise Postponed(
             f"the worker cannot fetch from {redact_line(url)}: {redact_line(error.stderr)}",
             REMOTE_RETRY_S,
-            Why.MACHINE,
+            WaitReason.MACHINE,
         ) from error
     if not has_all(repo, "--no-walk", *commits):
         raise RepositoryChanged("objects are missing")
@@ -119,7 +119,7 @@ def _set_up(repo: Repo, source: Source) -> None:
 def _damaged(path: Path, error: Exception) -> Postponed:
     """Delete a damaged clone, unless other work is in it; return the error that makes work wait."""
     if why := passing(error):
-        return Postponed(why, REMOTE_RETRY_S, Why.MACHINE)
+        return Postponed(why, REMOTE_RETRY_S, WaitReason.MACHINE)
     trees = path / "worktrees"
     if not (trees.is_dir() and any(trees.iterdir())):
         delete_tree(path)
@@ -127,7 +127,7 @@ def _damaged(path: Path, error: Exception) -> Postponed:
         f"the worker's clone {path} was damaged ({redact_line(str(error))}). The worker creates it "
         "again",
         REMOTE_RETRY_S,
-        Why.MACHINE,
+        WaitReason.MACHINE,
     )
 
 
@@ -215,7 +215,7 @@ class PushCarrier:
                 if wait_s == 1.0:
                     self._say(f"{why}. It tries again")
                 if passing(error) or self._clock.monotonic() >= until_s or self._must_end(wait_s):
-                    raise Postponed(why, PUSH_RETRY_S, Why.MACHINE) from error
+                    raise Postponed(why, PUSH_RETRY_S, WaitReason.MACHINE) from error
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _must_end(self, wait_s: float) -> bool:

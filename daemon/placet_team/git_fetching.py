@@ -13,8 +13,8 @@ from pathlib import Path
 from placet.chat.cancel import Cancel
 from placet.git.run import (
     BULK_TIMEOUT_S,
+    GitDir,
     GitError,
-    Place,
     Repo,
     leavable,
     place_of,
@@ -76,14 +76,14 @@ def address_of_git(given: str) -> str:
     return str(expand_home(given).absolute()) if given and is_git_path(given) else given
 
 
-def _reaching(place: Place) -> Place:
+def _reaching(place: GitDir) -> GitDir:
     """Return a place where git reaches the network, as its user would and without placet's keys."""
     env = {name: value for name, value in os.environ.items() if _USERS.fullmatch(name)}
     env = {"GIT_SSH_COMMAND": _SSH, **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
     return replace(with_env(place, env), reaches=True)
 
 
-def asks(place: Place, url: str, *patterns: str) -> list[str]:
+def asks(place: GitDir, url: str, *patterns: str) -> list[str]:
     """Return the references of a remote that match; raises GitError if it does not answer."""
     asked = ("ls-remote", "--quiet", "--", url, *patterns)
     _, out = run_git(_reaching(place), *asked, timeout_s=_ANSWER_S)
@@ -125,7 +125,7 @@ def fetch_commits(repo: Repo, url: str, commits: Sequence[str], near: Sequence[s
             _fetch(place, url, commits, "fetch.fsckObjects=true")
 
 
-def _fetch(place: Place, url: str, wanted: Sequence[str], *config: str) -> None:
+def _fetch(place: GitDir, url: str, wanted: Sequence[str], *config: str) -> None:
     asks(place, url, "HEAD")
     run_git(
         _reaching(place),
@@ -156,14 +156,14 @@ def remove(url: str, ended: Callable[[Collection[str]], Collection[str]], *, sha
             _push(place, url, names[:_MAX_REMOVED])
 
 
-def _push(place: Place, url: str, wanted: Sequence[str]) -> None:
+def _push(place: GitDir, url: str, wanted: Sequence[str]) -> None:
     asked = ("push", "--quiet", "--no-verify", "--no-follow-tags", "--", url, *wanted)
     config = (*_ENDURING, "push.recurseSubmodules=no")
     run_git(_reaching(place), *asked, config=config, timeout_s=BULK_TIMEOUT_S)
 
 
 @contextmanager
-def _bare_place(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iterator[Place]:
+def _bare_place(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iterator[GitDir]:
     """Give a place with the objects of a repository, and none of its settings and references.
 
     A repository is data: its settings may name programs and servers. `near` are commits that git

@@ -10,8 +10,8 @@ from placet.disk.files import delete_tree
 from placet.git.repository import is_repository, open_repo
 from placet.git.run import (
     BULK_TIMEOUT_S,
+    GitDir,
     GitError,
-    Place,
     Repo,
     RepositoryChanged,
     place_of,
@@ -36,7 +36,7 @@ def bare_repo_at(path: Path, *, sha256: bool) -> Repo:
         path.mkdir(parents=True, exist_ok=True)
         what = ("--object-format=sha256",) if sha256 else ()
         asked = ("init", "-q", "--bare", "--template=", *what, "--", str(path))
-        run_git(Place(None, None, path, None), *asked, config=("init.defaultRefFormat=files",))
+        run_git(GitDir(None, None, path, None), *asked, config=("init.defaultRefFormat=files",))
     return open_repo(path)
 
 

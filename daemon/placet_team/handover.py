@@ -19,7 +19,7 @@ from placet.agent.workplace import Ports, denied_in, repository
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
@@ -94,7 +94,7 @@ class Handover:
                 raise WorkerBug(f"a worker planned, and gave back: {came!r:.200}")
         except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
-                raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
+                raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
             why = str(error)
             end = End.REPOSITORY
             return PlanningFailed(job.case.generation, why, end.value, end=end)
@@ -127,14 +127,14 @@ class Handover:
             return self._settled(ports, mission, record, came, cancel)
         except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
             if why := passing(error):
-                raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
+                raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
             if not isinstance(error, PlacetError):
                 raise
             with ports.journal.read() as reader:
                 begun = refs_of(reader.connection, case.trace_id, case.generation) is not None
             if isinstance(error, UserError) and begun:
                 # only the remote has its commits: they wait until they can be put in place
-                raise Postponed(str(error), AWAY_RETRY_S, Why.MACHINE) from error
+                raise Postponed(str(error), AWAY_RETRY_S, WaitReason.MACHINE) from error
             return failed_result(ports, mission, error, End.REPOSITORY, record)
 
     def _came(
@@ -151,7 +151,7 @@ class Handover:
                 renewal = RenewLease(case.trace_id, token, self.lease_s)
                 self.journal.commit([renewal, work])
             except (Conflict, LeaseLost) as error:
-                raise Postponed(f"{error}", 0.0, Why.WORKER) from error
+                raise Postponed(f"{error}", 0.0, WaitReason.WORKER) from error
             self.cache.look()
         kind, text = self._wait(ports, case, token, cancel)
         if kind == LEFT:
@@ -192,7 +192,7 @@ class Handover:
                 if cancel.must_leave():
                     raise Interrupted("it is no longer wanted")
                 why = f"the worker {row.worker} gives no sign of life; another one continues"
-                raise Postponed(why, 0.0, Why.WORKER)
+                raise Postponed(why, 0.0, WaitReason.WORKER)
             if cancel.reason and sent_reason != cancel.reason:
                 sent_reason, sent_at_s = cancel.reason, ports.clock.monotonic()
                 self.journal.commit([TellWorker(case.trace_id, token, sent_reason)])
@@ -277,7 +277,7 @@ class Handover:
                 f"{repo.path} is a shallow clone, which git cannot push. Fetch its whole history: "
                 f"{repo.command_line} fetch --unshallow",
                 AWAY_RETRY_S,
-                Why.MACHINE,
+                WaitReason.MACHINE,
             )
         before, known = self.sent.get(case.trace_id, (url, frozenset()))
         known = known if before == url else frozenset()
@@ -287,7 +287,7 @@ class Handover:
                 push(repo, url, names)
             except GitError as error:
                 why = f"cannot push to {redact_line(url)}: {redact_line(error.stderr)}"
-                raise Postponed(why, REMOTE_RETRY_S, Why.MACHINE) from error
+                raise Postponed(why, REMOTE_RETRY_S, WaitReason.MACHINE) from error
             self.sent[case.trace_id] = url, known.union(commits)
 
     # --- what comes back

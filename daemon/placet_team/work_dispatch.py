@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.lease import Owner
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.codec import Stored
 from placet.host.config import PortalTable
 from placet.journal.writer import JournalAccess
@@ -162,7 +162,7 @@ class Team:
             label = needs(queue)[1]
             labels = f" --labels {label}" if label != ANY else ""
             start = f"placet team init --worker NAME{labels}"
-            raise Postponed(f"{why} (let one in: {start})", NO_WORKER_S, Why.WORKER)
+            raise Postponed(f"{why} (let one in: {start})", NO_WORKER_S, WaitReason.WORKER)
 
 
 def nobody_for(queue: str, living: Sequence[MemberRow]) -> str:

@@ -12,7 +12,7 @@ from placet.agent.record import Postponed
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.codec import Stored
 from placet.disk.path_text import Denied
 from placet.git.repository import KEPT_MARK
@@ -76,7 +76,7 @@ class Wait:
 
     reason: str
     after_s: float
-    why: Why
+    why: WaitReason
 
     @classmethod
     def of(cls, postponed: Postponed) -> Wait:

@@ -21,7 +21,7 @@ from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
 from placet.agent.workplace import Ports
 from placet.case.mission_result import MissionResult
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.errors import End, Interrupted, Stop, UserError, describe_bug, passing
 from placet.git.run import GitError
@@ -267,5 +267,5 @@ def _mishap(error: Exception) -> tuple[str, str]:
     """Return the result of work that failed before it began: it waits if the fault may pass."""
     why = passing(error) if isinstance(error, UserError | GitError | OSError) else ""
     if why:
-        return packed_result(Wait(why, MACHINE_RETRY_S, Why.MACHINE))
+        return packed_result(Wait(why, MACHINE_RETRY_S, WaitReason.MACHINE))
     return MISTAKE, describe_bug(error)

@@ -14,7 +14,7 @@ from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.work import Mission, lost_marker, mission_of, path_of, refs
 from placet.agent.workplace import Ports, WorkerClone
 from placet.case.approval import approved_in
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
@@ -67,7 +67,7 @@ def with_own(sent: Config, own: WorkerSettings, name: str) -> Config:
             f"the worker {name} has the model {model.who}, and this work is for {sent.model.who}. "
             "Write that under [model] in the file of its --config, and start it again",
             MACHINE_RETRY_S,
-            Why.MACHINE,
+            WaitReason.MACHINE,
         )
     mine = {key: getattr(model, key) for key in OF_MODEL}
     model = sent.model.model_copy(update=mine)

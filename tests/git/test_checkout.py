@@ -120,7 +120,7 @@ def save_around_merge(path: Path, first: str | None, then: str) -> AbstractConte
     """Save a file right before git moves the checkout (`first`), and right after (`then`)."""
     real = checkout.run_git
 
-    def saving(place: runner.Place, *args: str, **more: Any) -> tuple[int, bytes]:
+    def saving(place: runner.GitDir, *args: str, **more: Any) -> tuple[int, bytes]:
         if args[0] != "merge":
             return real(place, *args, **more)
         if first is not None:

@@ -472,7 +472,7 @@ def test_ref_update_by_killed_git_counts(tmp_path: Path, monkeypatch: pytest.Mon
     sha = git(wt.path, "commit-tree", f"{wt.base}^{{tree}}", "-p", wt.base, "-m", "x")
     real = runner.run_git
 
-    def killed(at: runner.Place, *args: str, **more: Any) -> Any:
+    def killed(at: runner.GitDir, *args: str, **more: Any) -> Any:
         done = real(at, *args, **more)
         if args[0] == "update-ref":
             raise runner.GitError(args, -9, "it was killed by signal 9")

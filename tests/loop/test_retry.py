@@ -18,7 +18,7 @@ from placet.agent.model_call import LEAST_FREE_BYTES
 from placet.case.case import CASE_JSON
 from placet.case.lease import Owner
 from placet.case.life_cycle import State
-from placet.case.waiting import Hold, Why
+from placet.case.waiting import Hold, WaitReason
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
 from placet.chat.retry import RetryPolicy
 from placet.cli.screen import status_screen
@@ -136,7 +136,7 @@ def test_permanent_error_is_reported_once_until_fixed(tmp_path: Path) -> None:
                 f"all work waits for the model: {running.loop.state.waits.hold.notice}",
             )
             time.pass_time(tick.again_in_s)
-        assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
+        assert [hold.why for hold in holds(running)] == [WaitReason.BLOCKED]
         assert len([said for said in running.said if "credit" in said]) == 1
         assert side_notes(vault) == ["Model.placet.md"]
         assert "no credit" in (vault.root / "Inbox/Requests/Model.placet.md").read_text()
@@ -438,7 +438,7 @@ def test_day_budget_survives_restart_and_delays_work(
         with looping(vault, time=time, model=lambda: model) as running:
             waits = running.settle()
             said += running.said
-            assert running.loop.state.waits.hold.why is Why.DAY
+            assert running.loop.state.waits.hold.why is WaitReason.DAY
             assert "tomorrow" in waits.waiting[0]
     assert len([words for words in said if words.startswith("Today's budget is used up (")]) == 1
     assert len(model.asks) == 6, "9,500 tokens each"
@@ -533,7 +533,7 @@ def test_hold_runs_notify_command_with_link(tmp_path: Path) -> None:
         f'[notify]\ncommand = ["sh", "-c", "echo $PLACET_EVENT $PLACET_LINK > {tmp_path}/told"]\n',
     )
     with teller(load(vault.root), vault.root, print) as tell:
-        tell(Hold(Why.BLOCKED, "no key", 0.0))
+        tell(Hold(WaitReason.BLOCKED, "no key", 0.0))
     assert (
         (tmp_path / "told").read_text()
         == "needs_you obsidian://open?vault=vault&file=Inbox%2FRequests%2FModel.placet.md\n"
@@ -571,7 +571,7 @@ def test_unusable_model_setting_blocks_without_failing(tmp_path: Path, wrong: st
         vault.drop("Say more.\n", "More.md")
         tick = running.settle()
         assert "[model]" in tick.waiting[0]
-        assert [hold.why for hold in holds(running)] == [Why.BLOCKED]
+        assert [hold.why for hold in holds(running)] == [WaitReason.BLOCKED]
         vault.configure(right)
         running.settle()
         vault.approve()  # it came back, as another model was set

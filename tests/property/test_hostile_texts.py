@@ -18,7 +18,7 @@ from starlette.requests import Request
 from boardhttp import elements, served
 from payloads import HIDDEN, payloads
 from placet.case.life_cycle import State
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.client.cases import ModelWait, Progress
 from placet.errors import UserError
 from placet_board.address import Address
@@ -343,7 +343,7 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         "x", "x", "review", "x", "x", NOW, "x", "x", 7, ("x",), 2, progress,
         "x", Track(2, "waits"),
     )  # fmt: skip
-    wait = ModelWait(Why.BLOCKED, "x", NOW, "x")
+    wait = ModelWait(WaitReason.BLOCKED, "x", NOW, "x")
     status = replace(board.status(site)[0], paused=True, waits=wait, stuck=("x",), daemon=None)
     index = {
         "found": status,

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import pgkit
 from gitkit import git, make_repo
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.cli.main import main
 from placet.host.config import Config
 from placet_team.work_item import Wait, packed_config, packed_result, result_of
@@ -147,7 +147,7 @@ def test_server_and_sandbox_are_the_workers_own() -> None:
 
 @pytest.mark.parametrize("after_s", [1e9, -1.0])
 def test_worker_wait_is_capped_at_one_hour(after_s: float) -> None:
-    kind, text = packed_result(Wait("no room", after_s, Why.MACHINE))
+    kind, text = packed_result(Wait("no room", after_s, WaitReason.MACHINE))
     found = result_of(kind, text)
     assert isinstance(found, Wait)
     assert found.error().after_s == 3600.0
@@ -155,7 +155,7 @@ def test_worker_wait_is_capped_at_one_hour(after_s: float) -> None:
 
 @pytest.mark.parametrize("after_s", [float("nan"), float("inf"), 1e300])
 def test_non_finite_worker_wait_is_refused(after_s: float) -> None:
-    kind, text = packed_result(Wait("no room", after_s, Why.MACHINE))
+    kind, text = packed_result(Wait("no room", after_s, WaitReason.MACHINE))
     with pytest.raises(ValueError, match="is not what was expected"):
         result_of(kind, text)
 

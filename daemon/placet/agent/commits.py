@@ -46,12 +46,12 @@ from placet.git.history import changes, is_ancestor
 from placet.git.removal import (
     Leftover,
     WorkNotKept,
-    abandon,
+    abandon_worktree,
     delete_leftovers,
+    lock_worktree,
     remove_leftovers,
     remove_worktree,
     roll_back,
-    take_hold,
 )
 from placet.git.repository import is_repository, open_repo, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged
@@ -228,7 +228,7 @@ def clean_up(
         tree = Worktree(repo, path, private_dir(repo, path, record), place.branch, place.base)
     if ended.ok:
         return _keep_success(ports, mission.case, record, tree, ended)
-    take_hold(tree)
+    lock_worktree(tree)
     return _keep_failure(ports, mission.case, record, tree, ended)
 
 
@@ -245,7 +245,7 @@ def _keep_success(
         why, when = "Changed by commands, outside the approved scope", ports.clock.wall()
         remove_worktree(tree, save(tree, left_out, why, when) if rest else None, ref=ckpt)
     if not ended.commit:
-        abandon(tree.repo, tree.path, ended.branch, ended.base)
+        abandon_worktree(tree.repo, tree.path, ended.branch, ended.base)
     not_kept = _not_kept(record)
     others = tuple(path for path in ended.left_out if path not in not_kept)
     kept = left_out if others else ""

@@ -31,7 +31,7 @@ from placet.agent.tool_calls import (
     settle_call,
 )
 from placet.case.approval import changed_instructions
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.compaction import compacted, make_room
 from placet.chat.messages import (
     Ask,
@@ -107,7 +107,7 @@ def begin(
             notes = notes_of_agent(vault, record.case.request.agent, remarks)
         instructions = digests_of(notes)
         if purpose is Purpose.EXECUTE and (why := changed_instructions(record.case, instructions)):
-            raise Postponed(why, INSTRUCTIONS_RETRY_S, Why.INSTRUCTIONS)
+            raise Postponed(why, INSTRUCTIONS_RETRY_S, WaitReason.INSTRUCTIONS)
         system = system_prompt(
             purpose,
             notes,

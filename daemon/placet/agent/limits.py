@@ -19,7 +19,7 @@ from placet.agent.record import BEGAN, NOTICED, REPLY, WAITED, Key, Postponed, R
 from placet.agent.tool_calls import effect_of, target
 from placet.agent.workplace import Ports
 from placet.case.mission_result import Spent
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.budget import (
     LEAST_OUTPUT_TOKENS,
     Amount,
@@ -182,7 +182,7 @@ class MissionLimits:
                     f"{found.detail}. Add its price as [[model.price]] to System/placet.toml, "
                     "or remove day_usd",
                     BLOCKED_RETRY_S,
-                    Why.BLOCKED,
+                    WaitReason.BLOCKED,
                 )
             if isinstance(found, Exceeded):
                 raise self._no_room_today(found, day, call)
@@ -206,15 +206,18 @@ class MissionLimits:
                 "This request waits until you raise it.\n"
                 f"Type: placet config set limits.{key} {math.ceil(2 * needed)}",
                 left_s,
-                Why.ROOM,
+                WaitReason.ROOM,
             )
         today = ports.day_budget.ledger(ports.journal, now, day, {})
         shortest = replace(call, prompt_tokens=0, prompt_usd=Decimal(0))
         if isinstance(reserve((today,), "", shortest), Exceeded):
-            what, why = f"Today's budget is used up ({used}). Work resumes tomorrow.", Why.DAY
+            what, why = (
+                f"Today's budget is used up ({used}). Work resumes tomorrow.",
+                WaitReason.DAY,
+            )
         else:
             what = f"Today's budget has no room for this call ({used}). It is made tomorrow."
-            why = Why.ROOM
+            why = WaitReason.ROOM
         raise_it = f"To raise it: placet config set limits.{key} {more}"
         return Postponed(f"{what}\n{raise_it}", left_s, why)
 

@@ -38,7 +38,7 @@ from placet.agent.record import (
     ENDED,
     LAST_COMMIT,
     PLACE,
-    MissionPlace,
+    MissionGit,
     Postponed,
     Record,
 )
@@ -57,7 +57,7 @@ from placet.agent.work import (
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.case.drift import IfChanged
 from placet.case.mission_result import MissionResult
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import GuardSettings, iteration_cap
@@ -76,7 +76,7 @@ from placet.errors import (
 from placet.git.branch_facts import branch_facts
 from placet.git.commit import branch_gone, pins, status
 from placet.git.removal import (
-    abandon,
+    abandon_worktree,
 )
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
@@ -214,7 +214,7 @@ def stopped_result(ports: Ports, mission: Mission, record: Record, stop: Stop) -
     """
     if (place := record.get(PLACE)) is not None:
         repo = repository(ports, mission.case.request.portal, record)
-        abandon(repo, path_of(ports, mission.case, record), place.branch, place.base)
+        abandon_worktree(repo, path_of(ports, mission.case, record), place.branch, place.base)
     ended = failed_result(ports, mission, UserError(stop.detail), stop.end, record)
     record.settle(ENDED, ended)
     return ended
@@ -247,7 +247,7 @@ def failed_result(
 
 def place_of_mission(
     ports: Ports, mission: Mission, repo: Repo, record: Record
-) -> tuple[MissionPlace, str]:
+) -> tuple[MissionGit, str]:
     """Return the mission's place, which is chosen once and recorded.
 
     Second is the commit of the branch that was planned from, empty if unknown.
@@ -274,7 +274,7 @@ def place_of_mission(
         # left by a mission that is not in the journal: do not touch its work
         name += f"-{now:%Y%m%d%H%M%S}"
     branch = found.free_branch(case.request_id, case.trace8, now)
-    place = MissionPlace(base or head(repo), branch, name)
+    place = MissionGit(base or head(repo), branch, name)
     record.settle(PLACE, place)
     return place, tip
 
@@ -316,7 +316,7 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
             return failed_result(ports, mission, UserError(str(error)), End.REPOSITORY, record)
         if cause := passing(error):
             record.end_run()
-            raise Postponed(cause, MACHINE_RETRY_S, Why.MACHINE) from error
+            raise Postponed(cause, MACHINE_RETRY_S, WaitReason.MACHINE) from error
         if not isinstance(error, PlacetError):
             raise
         return failed_result(ports, mission, error, End.REPOSITORY, record)
@@ -363,7 +363,7 @@ def _in_worktree(
     mission: Mission,
     record: Record,
     repo: Repo,
-    at: MissionPlace,
+    at: MissionGit,
     cancel: Cancel,
 ) -> MissionResult:
     case, path = mission.case, path_of(ports, mission.case, record)

@@ -14,7 +14,7 @@ from placet.agent.record import ATTEMPT, PLACE, REPLY, Attempted, Key, Postponed
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.workplace import Ports
 from placet.case.mission_result import Spent
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.budget import Amount, Price, Room, cost_usd, is_free
 from placet.chat.cancel import Cancel
 from placet.chat.messages import (
@@ -91,10 +91,12 @@ def ask_model(
                     raise Interrupted("stopped while waiting for the model") from error
             case Sleep(after_s, asked):
                 raise Postponed(
-                    str(error), after_s, Why.ASKED_TO_WAIT if asked else Why.UNREACHABLE
+                    str(error),
+                    after_s,
+                    WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE,
                 ) from error
             case Blocked(reason):
-                raise Postponed(reason, BLOCKED_RETRY_S, Why.BLOCKED) from error
+                raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
             case NoRetry(reason):
                 raise Stop(End.MODEL_ERROR, reason) from error
 
@@ -103,7 +105,7 @@ def _must_have_space(folder: Path) -> None:
     """Raise Postponed while the journal's disk is nearly full."""
     if free_bytes(folder) < LEAST_FREE_BYTES:
         why = f"The disk of {folder} has less than {LEAST_FREE_BYTES >> 20} MB free"
-        raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE)
+        raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from placet.case.estimate import estimate
 from placet.case.events import Drafted, PlanningFailed
 from placet.case.mission_result import Spent
 from placet.case.request import changed_keys
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import SPARE_TURNS, GuardSettings
@@ -268,7 +268,7 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
     except (UserError, GitError, RepositoryChanged, OSError) as error:
         if why := passing(error):
             record.end_run()
-            raise Postponed(why, MACHINE_RETRY_S, Why.MACHINE) from error
+            raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
         reason, error_type, end = str(error), End.REPOSITORY.value, End.REPOSITORY
     except ToolError as error:
         reason, error_type, end = error.message, error.error_type, End.TOOL_ERROR

@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 from placet.agent.record import Postponed
 from placet.case.approval import approved_in
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.messages import Purpose
 from placet.codec import sha256
 from placet.disk.confine import Root
@@ -79,7 +79,7 @@ def system_prompt(
     for path, text in notes:
         if merge_line(text):
             why = f"`{path}` holds an unresolved merge. Keep one of the two versions."
-            raise Postponed(why, INSTRUCTIONS_RETRY_S, Why.INSTRUCTIONS)
+            raise Postponed(why, INSTRUCTIONS_RETRY_S, WaitReason.INSTRUCTIONS)
     blocks += [f"{SEPARATOR.strip()}\n\n{text}" for _, text in notes if text]
     return tuple(blocks)
 

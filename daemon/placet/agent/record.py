@@ -37,7 +37,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.case import Case, row_of
 from placet.case.mission_result import MissionResult
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.budget import Amount
 from placet.chat.compaction import Compaction
 from placet.chat.messages import Reply, Turn, text_block, user_turn
@@ -137,7 +137,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class MissionPlace:
+class MissionGit:
     """The place of a mission, chosen once: base commit, branch, name of worktree and refs.
 
     Raises ValueError for a name that is no plain word: worktrees are deleted by it, and others may
@@ -169,7 +169,7 @@ BASE = Key("base", str, "open the repository")  # the commit that the plan is wr
 EARLIER = Key("earlier", Amount)  # what earlier plannings of the request used
 
 # Of a mission. `S` is a step, from 1; `J` an action of a literal step, from 0.
-PLACE = Key("place", MissionPlace)
+PLACE = Key("place", MissionGit)
 AUTHOR = Key("author", Author)  # of its commits, where workers of a team make them
 BRANCH = Key("branch", str, "make the worktree")  # git's own folder of the worktree
 LITERAL = Key("literal", Outcome)  # :S:J; its intent is a Begun
@@ -190,7 +190,9 @@ class Postponed(PlacetError):  # noqa: N818 - named for what happened, as Stop i
     It resumes after `after_s` seconds.
     """
 
-    def __init__(self, reason: str, after_s: float, why: Why = Why.UNREACHABLE) -> None:
+    def __init__(
+        self, reason: str, after_s: float, why: WaitReason = WaitReason.UNREACHABLE
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.after_s = after_s

@@ -13,7 +13,7 @@ from placet.agent.record import CALL, WAITED, Begun, Key, Postponed, Record
 from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.disk.confine import Root
@@ -144,7 +144,7 @@ def call_on_record(
         if place.cancelled() and tool is not None and tool.effect is Effect.EXECUTE:
             raise Interrupted(f"stopped during {use.name}")
     if outcome.error_type in MACHINE_FAULTS:
-        raise Postponed(json.loads(outcome.content)["error"], MACHINE_RETRY_S, Why.MACHINE)
+        raise Postponed(json.loads(outcome.content)["error"], MACHINE_RETRY_S, WaitReason.MACHINE)
     if outcome.ends is None:
         settle_call(entry, use, outcome, outcome.took_s, place.secrets, record, hold=hold)
     return outcome

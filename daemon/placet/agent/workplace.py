@@ -14,7 +14,7 @@ from placet.activity import Action, Actor, Entity
 from placet.agent.day_budget import DayBudget
 from placet.agent.record import Carrier, Postponed, Record
 from placet.case.request import unfit
-from placet.case.waiting import ALLOW_HISTORY, Why
+from placet.case.waiting import ALLOW_HISTORY, WaitReason
 from placet.chat.budget import Price
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
@@ -250,7 +250,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
         allowed, table = None, ports.config.vault
         if path.samefile(ports.vault):
             if table.history is False:  # you have to allow it first
-                raise Postponed(NO_HISTORY, HISTORY_RETRY_S, Why.HISTORY)
+                raise Postponed(NO_HISTORY, HISTORY_RETRY_S, WaitReason.HISTORY)
             most_files = FEW_FILES if table.history == "ask" else None
             allowed = Allowance(int(table.history_max_mb * 1e6), most_files, ports.say)
         try:
@@ -264,7 +264,9 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
                 "repository.\n",
             )
         except TooMuch as found:
-            raise Postponed(_too_much(found.size, table), HISTORY_RETRY_S, Why.HISTORY) from found
+            raise Postponed(
+                _too_much(found.size, table), HISTORY_RETRY_S, WaitReason.HISTORY
+            ) from found
     record.log(
         record.row(
             Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit

@@ -8,7 +8,7 @@ from enum import StrEnum
 from placet.wording import age
 
 
-class Why(StrEnum):
+class WaitReason(StrEnum):
     """The reason for which work waits; the journal names it."""
 
     UNREACHABLE = "unreachable"  # the network, an overload: this work tries again later
@@ -24,13 +24,13 @@ class Why(StrEnum):
     HISTORY = "history"
     # a note with the agent's instructions changed after the approval, or holds an unresolved merge
     INSTRUCTIONS = "instructions"
-    WALL = "wall"  # commands would run in a weaker sandbox than the approver was shown
+    SANDBOX = "sandbox"  # commands would run in a weaker sandbox than the approver was shown
     MISTAKE = "mistake"  # placet's own
 
     @property
     def holds_all(self) -> bool:
         """Whether this reason stops all work."""
-        return self in (Why.BLOCKED, Why.DAY)
+        return self in (WaitReason.BLOCKED, WaitReason.DAY)
 
 
 ALLOW_HISTORY = "placet config set vault.history true"
@@ -47,7 +47,7 @@ class Hold:
     before.
     """
 
-    why: Why
+    why: WaitReason
     reason: str
     until_s: float
     probe: tuple[str, int] | None = None
@@ -55,7 +55,7 @@ class Hold:
     @property
     def notice(self) -> str:
         """The text for people, in the vault and in `placet status`."""
-        if self.why is Why.DAY:
+        if self.why is WaitReason.DAY:
             return self.reason
         return (
             f"{self.reason.rstrip('.')}. placet tries again every minute while the daemon runs. "
@@ -63,9 +63,9 @@ class Hold:
         )
 
 
-def wait_text(why: Why, reason: str, after_s: float) -> str:
+def wait_text(why: WaitReason, reason: str, after_s: float) -> str:
     """Return the text for people about work that is retried after `after_s` seconds."""
-    if why in (Why.HISTORY, Why.INSTRUCTIONS, Why.WALL, Why.ROOM):
+    if why in (WaitReason.HISTORY, WaitReason.INSTRUCTIONS, WaitReason.SANDBOX, WaitReason.ROOM):
         return reason
     who = _WAITED_FOR.get(why, "the model")
     if not after_s:
@@ -79,8 +79,8 @@ def wait_text(why: Why, reason: str, after_s: float) -> str:
 
 
 _WAITED_FOR = {
-    Why.MISTAKE: "placet",
-    Why.MACHINE: "the machine",
-    Why.LEASE: "another daemon",
-    Why.WORKER: "a worker",
+    WaitReason.MISTAKE: "placet",
+    WaitReason.MACHINE: "the machine",
+    WaitReason.LEASE: "another daemon",
+    WaitReason.WORKER: "a worker",
 }

@@ -25,7 +25,7 @@ from placet.case.life_cycle import DRAFTING, OPEN, OVER, State
 from placet.case.notes import body_of, inspect_note
 from placet.case.question_note import question_in
 from placet.case.story import more_scope
-from placet.case.waiting import Hold, Why
+from placet.case.waiting import Hold, WaitReason
 from placet.chat.budget import Amount, Complexity
 from placet.chat.messages import ModelErrorKind, ToolUse
 from placet.client.notes import text_if_readable
@@ -155,7 +155,7 @@ class ShownCase(CaseLine):
 class ModelWait:
     """Why all work waits for the model, and since when."""
 
-    why: Why
+    why: WaitReason
     reason: str
     since: str
     notice: str
@@ -451,9 +451,9 @@ def waits_for_model(reader: Reader) -> ModelWait | None:
     row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
     if row is None or row.action_type != Action.MODEL_WAITING:
         return None
-    why, reason = Why(row.details["why"]), row.details["reason"]
+    why, reason = WaitReason(row.details["why"]), row.details["reason"]
     # a key that was given may be a wrong one, and then the network may be down
-    if why is Why.BLOCKED:
+    if why is WaitReason.BLOCKED:
         reason = reader.calls.failed_since(row.id) or reason
     return ModelWait(why, reason, row.timestamp, Hold(why, reason, 0.0).notice)
 

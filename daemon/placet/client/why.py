@@ -19,7 +19,7 @@ from placet.case.explain import (
 from placet.case.life_cycle import DRAFTING, State
 from placet.case.notes import DRAFT, body_of, inspect_note
 from placet.case.sorting import text_back
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.client.cases import (
     AT_WORK,
     Asked,
@@ -240,7 +240,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     if case.is_working and (waits := waits_for_model(reader)) is not None:
         held = f"Since {waits.since} all work waits for the model: {waits.notice}"
         reasons = [held] if runs and case.acting is not State.RUNNING else [reason, held]
-        if not runs and waits.why is Why.BLOCKED:
+        if not runs and waits.why is WaitReason.BLOCKED:
             helps = ("Fix that first.", *helps)
     # the side note may say the same
     reasons += [notice for notice in notices if reason.rstrip(".") not in notice]

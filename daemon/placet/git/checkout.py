@@ -34,8 +34,8 @@ from placet.git.repository import (
 )
 from placet.git.run import (
     BULK_TIMEOUT_S,
+    GitDir,
     GitError,
-    Place,
     Repo,
     configured,
     items_of,
@@ -118,9 +118,9 @@ def _must_be_clean(repo: Repo) -> None:
         )
 
 
-def in_checkout(repo: Repo) -> Place:
+def in_checkout(repo: Repo) -> GitDir:
     """Return the place for work in the person's checkout, with its drivers switched off."""
-    return neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
+    return neutral(GitDir(repo.git_dir, repo.path, repo.path, repo.on_call))
 
 
 def where_checked_out(repo: Repo, branch: str) -> Path | None:
@@ -156,7 +156,7 @@ class Conflicts(PlacetError):  # noqa: N818 - names a state, not an error
         self.paths = tuple(paths)
 
 
-def _as_person(repo: Repo, branch: str, when: datetime) -> Place:
+def _as_person(repo: Repo, branch: str, when: datetime) -> GitDir:
     """Return the place for work as the person, with hooks and branch options switched off."""
     place = configured(
         in_checkout(repo), ((f"branch.{branch}.mergeOptions", ""), ("merge.autoStash", "false"))
@@ -176,14 +176,14 @@ def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: d
     )
 
 
-def _merged(place: Place, ours: str, theirs: str) -> str:
+def _merged(place: GitDir, ours: str, theirs: str) -> str:
     tree, conflicts = merged_tree(place, ours, theirs)
     if conflicts is not None:
         raise Conflicts(conflicts)
     return tree
 
 
-def _commit(place: Place, tree: str, message: str, *parents: str) -> str:
+def _commit(place: GitDir, tree: str, message: str, *parents: str) -> str:
     named = [word for parent in parents for word in ("-p", parent)]
     return text_of(
         run_git(
@@ -192,7 +192,7 @@ def _commit(place: Place, tree: str, message: str, *parents: str) -> str:
     )
 
 
-def _fast_forward(repo: Repo, place: Place, before: str, new: str) -> str:
+def _fast_forward(repo: Repo, place: GitDir, before: str, new: str) -> str:
     """Move branch, index and files from the commit `before` to `new`, its descendant; return it.
 
     Raises UserError or GitError. Then all is as before, or the error says that it is not.
@@ -248,7 +248,7 @@ def _to_its_end() -> Iterator[None]:
 
 
 def _put_back(
-    repo: Repo, place: Place, before: str, new: str, paths: Sequence[str], error: GitError
+    repo: Repo, place: GitDir, before: str, new: str, paths: Sequence[str], error: GitError
 ) -> None:
     """Undo what a git that failed had already written of `paths`.
 
@@ -273,7 +273,7 @@ def _put_back(
         )
 
 
-def _restore_files(place: Place, before: str, new: str) -> None:
+def _restore_files(place: GitDir, before: str, new: str) -> None:
     """Restore the files that git wrote on its way from the commit `before` to `new`.
 
     A file is git's if it has the content of `new`, or is missing. Any other is somebody's save, and

@@ -22,7 +22,7 @@ from placet.git.run import (
     BOT,
     BULK_TIMEOUT_S,
     FileChange,
-    Place,
+    GitDir,
     Repo,
     items_of,
     neutral,
@@ -30,7 +30,13 @@ from placet.git.run import (
     run_git,
     with_env,
 )
-from placet.git.worktree import Worktree, holding, inside, must_be_on_branch, remove_ref_lock
+from placet.git.worktree import (
+    Worktree,
+    git_dir_of_worktree,
+    holding,
+    must_be_on_branch,
+    remove_ref_lock,
+)
 from placet.wording import counted
 
 # bytes; a longer folder path leaves too little room below PATH_MAX for its files
@@ -41,10 +47,10 @@ def snapshot(wt: Worktree) -> str:
     """Return the tree of everything in the worktree (untracked files too, ignored not)."""
     with holding(wt.path) as held:
         must_be_on_branch(wt)
-        return tree_in(wt, inside(wt, held))[1]
+        return tree_in(wt, git_dir_of_worktree(wt, held))[1]
 
 
-def tree_in(wt: Worktree, place: Place) -> tuple[str, str]:
+def tree_in(wt: Worktree, place: GitDir) -> tuple[str, str]:
     """Return the worktree's last commit, and the tree of everything in it. Keeps the index."""
     tip, changes, _ = since_tip(wt, place)
     return tip, _staged_aside(wt, place, changes) or tree_of(wt.repo, tip)
@@ -67,7 +73,7 @@ def save(
     _must_be_ours(ref)
     with holding(wt.path) as held:
         must_be_on_branch(wt)
-        place = inside(wt, held)
+        place = git_dir_of_worktree(wt, held)
         new, changes, _ = since_tip(wt, place)
         if tree := _staged_aside(wt, place, changes, allow):
             new = write_commit(place, tree, (new,), message, BOT, when)
@@ -77,7 +83,7 @@ def save(
 
 def _staged_aside(
     wt: Worktree,
-    place: Place,
+    place: GitDir,
     changes: Sequence[FileChange],
     allow: Callable[[list[str]], object] = list,
 ) -> str:
@@ -104,7 +110,7 @@ def restore(wt: Worktree, kept: str) -> None:
     """
     with holding(wt.path) as held:
         must_be_on_branch(wt)
-        place = inside(wt, held)
+        place = git_dir_of_worktree(wt, held)
         run_git(place, "read-tree", "--reset", "-u", kept, timeout_s=BULK_TIMEOUT_S)
         run_git(place, "clean", "-d", "-f", "-f", "-q", timeout_s=BULK_TIMEOUT_S)
         # not in the checkpoint; git clean skips ignored files
@@ -138,7 +144,7 @@ def save_commit(repo: Repo, tip: str, ref: str, when: datetime) -> None:
     update_ref(place, ref, tip, old or "0" * len(tip))
 
 
-def delete_ref(repo: Repo, ref: str, at: str = "", *, place: Place | None = None) -> None:
+def delete_ref(repo: Repo, ref: str, at: str = "", *, place: GitDir | None = None) -> None:
     """Delete one of placet's own references; a missing one is no error.
 
     With `at` it raises GitError unless the reference is at that commit. `place` is where git works,
@@ -177,7 +183,7 @@ def _put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
     """Write those of the files that the commit at `ref` has; return which."""
     index = wt.git_dir / "placet-index"
     with holding(wt.path) as held:
-        place = with_env(inside(wt, held), {"GIT_INDEX_FILE": str(index)})
+        place = with_env(git_dir_of_worktree(wt, held), {"GIT_INDEX_FILE": str(index)})
         try:
             run_git(place, "read-tree", resolve(wt.repo, ref) or wt.ref)
             known = frozenset(items_of(run_git(place, "ls-files", "-z")[1]))

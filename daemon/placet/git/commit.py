@@ -19,7 +19,7 @@ from placet.git.run import (
     BOT,
     Author,
     FileChange,
-    Place,
+    GitDir,
     RepositoryChanged,
     items_of,
     place_of,
@@ -27,7 +27,14 @@ from placet.git.run import (
     settings_of,
     with_env,
 )
-from placet.git.worktree import BY_NAME, Worktree, holding, inside, must_be_on_branch, query_place
+from placet.git.worktree import (
+    BY_NAME,
+    Worktree,
+    git_dir_of_worktree,
+    holding,
+    must_be_on_branch,
+    query_place,
+)
 from placet.note.paths import show
 
 # Files that a mission's commit would not store as they are: ignored, filtered, in a submodule.
@@ -59,10 +66,10 @@ def status(wt: Worktree) -> list[FileChange]:
     Raises RepositoryChanged if the worktree is no longer on its branch.
     """
     must_be_on_branch(wt)
-    return changes_in(wt, inside(wt))[1]
+    return changes_in(wt, git_dir_of_worktree(wt))[1]
 
 
-def changes_in(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
+def changes_in(wt: Worktree, place: GitDir) -> tuple[str, list[FileChange], bool]:
     """Return the result of `read_status`, plus ignored files that a person approved by name."""
     tip, changes, begun = read_status(place)
     more = approved_by_name(wt, {change.path for change in changes})
@@ -221,7 +228,7 @@ _FACT = re.compile(
 class Writing:
     """Commit changes in a locked worktree: call `changes`, then `commit`."""
 
-    def __init__(self, wt: Worktree, place: Place) -> None:
+    def __init__(self, wt: Worktree, place: GitDir) -> None:
         self._wt, self._place = wt, place
         self._tip = ""
         self._found: list[FileChange] = []
@@ -289,10 +296,10 @@ def writing(wt: Worktree) -> Iterator[Writing]:
     wt.must_have_branch()
     with holding(wt.path) as held:
         must_be_on_branch(wt)
-        yield Writing(wt, inside(wt, held))
+        yield Writing(wt, git_dir_of_worktree(wt, held))
 
 
-def since_tip(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]:
+def since_tip(wt: Worktree, place: GitDir) -> tuple[str, list[FileChange], bool]:
     """Return the result of `changes_in`; raise RepositoryChanged if the branch is gone."""
     found = changes_in(wt, place)
     if found[0] == "(initial)":
@@ -311,7 +318,7 @@ Pins = dict[str, str]
 """Digests of everything that decides how git behaves in a worktree, by name."""
 
 
-def pins(wt: Worktree, place: Place | None = None) -> Pins:
+def pins(wt: Worktree, place: GitDir | None = None) -> Pins:
     """Return digests of everything that decides how git behaves in a worktree.
 
     That is configuration, hooks, attributes and pointers. `branch.*`, `remote.*` and `user.*` are

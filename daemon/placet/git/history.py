@@ -12,7 +12,7 @@ from placet.git.repository import resolve
 from placet.git.run import (
     BULK_TIMEOUT_S,
     FileChange,
-    Place,
+    GitDir,
     Repo,
     ask,
     items_of,
@@ -139,7 +139,7 @@ def merge_preview(repo: Repo, ours: str, theirs: str) -> list[str]:
     return merged_tree(neutral(place_of(repo)), ours, theirs)[1] or []
 
 
-def merged_tree(place: Place, ours: str, theirs: str) -> tuple[str, list[str] | None]:
+def merged_tree(place: GitDir, ours: str, theirs: str) -> tuple[str, list[str] | None]:
     """Return the tree of two commits merged, as git's own merge makes it, with attributes.
 
     Also return the paths that conflict in it, or None for a clean merge.

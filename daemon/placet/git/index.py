@@ -15,8 +15,8 @@ from placet.git.run import (
     UNFLUSHED,
     Author,
     FileChange,
+    GitDir,
     GitError,
-    Place,
     RepositoryChanged,
     items_of,
     run_git,
@@ -28,7 +28,7 @@ MAX_LEFT_OUT = 20
 """If git cannot add more files than this, the files are not the cause."""
 
 
-def read_status(place: Place, untracked: str = "all") -> tuple[str, list[FileChange], bool]:
+def read_status(place: GitDir, untracked: str = "all") -> tuple[str, list[FileChange], bool]:
     """Return HEAD's commit, what differs from it (by path), and whether anything is staged.
 
     Changes in submodules are ignored, because git would run git in there. A repository inside the
@@ -68,7 +68,7 @@ def _kind(was: str, now: str) -> str:
     return "M" if was[:2] == now[:2] else "T"
 
 
-def _files_of(place: Place, path: str) -> list[str]:
+def _files_of(place: GitDir, path: str) -> list[str]:
     """Return `path`, or the plain files below it if it is a folder, that is a repository inside."""
     if not path.endswith("/"):
         return [path]
@@ -84,7 +84,7 @@ def _files_of(place: Place, path: str) -> list[str]:
     return found
 
 
-def stage(place: Place, changes: Sequence[FileChange], *, may_vanish: bool = False) -> str:
+def stage(place: GitDir, changes: Sequence[FileChange], *, may_vanish: bool = False) -> str:
     """Put these paths, as they are now, into the index; return its tree.
 
     `may_vanish` is for a folder that people work in: a file that is gone counts as deleted.
@@ -96,7 +96,7 @@ def stage(place: Place, changes: Sequence[FileChange], *, may_vanish: bool = Fal
 
 
 def _update_index(
-    place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = (), may_vanish: bool
+    place: GitDir, changes: Sequence[FileChange], *, config: Sequence[str] = (), may_vanish: bool
 ) -> None:
     gone = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status == "D")
     here = b"".join(os.fsencode(change.path) + b"\0" for change in changes if change.status != "D")
@@ -111,7 +111,7 @@ def _update_index(
 
 
 def stage_possible(
-    place: Place, changes: Sequence[FileChange], *, config: Sequence[str] = ()
+    place: GitDir, changes: Sequence[FileChange], *, config: Sequence[str] = ()
 ) -> list[str]:
     """Stage those of these paths that git can add; return the others, unchanged in the index.
 
@@ -136,7 +136,7 @@ def stage_possible(
 
 
 def write_commit(
-    place: Place, tree: str, parents: Sequence[str], message: str, who: Author, when: datetime
+    place: GitDir, tree: str, parents: Sequence[str], message: str, who: Author, when: datetime
 ) -> str:
     """Create a commit of `tree` by this author and committer, on no reference; return it."""
     text = message.encode("utf-8", "replace").replace(b"\0", b"")
@@ -145,7 +145,7 @@ def write_commit(
     return text_of(done[1])
 
 
-def as_author(place: Place, who: Author, when: datetime) -> Place:
+def as_author(place: GitDir, who: Author, when: datetime) -> GitDir:
     """Return `place` with this author, committer and time for commits made there."""
     named = {"NAME": who.name, "EMAIL": who.email, "DATE": f"@{int(when.timestamp())} +0000"}
     roles = ("AUTHOR", "COMMITTER")
@@ -154,7 +154,7 @@ def as_author(place: Place, who: Author, when: datetime) -> Place:
     )
 
 
-def update_ref(place: Place, ref: str, new: str, old: str = "") -> None:
+def update_ref(place: GitDir, ref: str, new: str, old: str = "") -> None:
     """Move `ref` from `old` (zeros: must not exist; empty: wherever it is) to `new`.
 
     Raises RepositoryChanged if it is somewhere else.

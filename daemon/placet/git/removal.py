@@ -16,8 +16,8 @@ from placet.git.history import BRANCHES, refs_with
 from placet.git.index import update_ref
 from placet.git.repository import resolve, tree_of
 from placet.git.run import (
+    GitDir,
     GitError,
-    Place,
     Repo,
     RepositoryChanged,
     neutral,
@@ -29,8 +29,8 @@ from placet.git.worktree import (
     Worktree,
     clear_stale_locks,
     delete,
+    git_dir_of_worktree,
     holding,
-    inside,
     known_worktrees,
     place_for,
     registered,
@@ -53,7 +53,7 @@ def remove_worktree(wt: Worktree, kept: str | None = None, *, ref: str = "") -> 
     """
     with holding(wt.path) as held:
         if wt.has_index:
-            place = inside(wt, held)
+            place = git_dir_of_worktree(wt, held)
             changes = [] if kept and _is_kept(wt, place, kept) else changes_in(wt, place)[1]
             if changes:
                 raise WorkNotKept(wt.path, [change.path for change in changes])
@@ -64,12 +64,12 @@ def remove_worktree(wt: Worktree, kept: str | None = None, *, ref: str = "") -> 
         delete(wt)
 
 
-def _is_kept(wt: Worktree, place: Place, kept: str) -> bool:
+def _is_kept(wt: Worktree, place: GitDir, kept: str) -> bool:
     tip, tree = tree_in(wt, place)
     return kept == tip or tree == tree_of(wt.repo, kept)
 
 
-def abandon(repo: Repo, path: Path, branch: str, base: str) -> None:
+def abandon_worktree(repo: Repo, path: Path, branch: str, base: str) -> None:
     """Undo an unfinished `add_worktree`: remove the worktree, and the branch if it is at `base`."""
     path = place_for(repo, path)
     with holding(path):
@@ -89,7 +89,7 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
     """
     wt.must_have_branch()
     clear_stale_locks(wt, (keep_ref,))
-    take_hold(wt)
+    lock_worktree(wt)
     tip, kept = resolve(wt.repo, wt.ref), resolve(wt.repo, keep_ref)
     if wt.has_index and (tip != wt.base or kept is not None or status(wt)):
         kept = save(wt, keep_ref, message, when)
@@ -103,7 +103,7 @@ def roll_back(wt: Worktree, keep_ref: str, message: str, when: datetime) -> str 
     return kept
 
 
-def take_hold(wt: Worktree) -> None:
+def lock_worktree(wt: Worktree) -> None:
     """Put a worktree back on its branch. Create a deleted branch at the base.
 
     Files and index stay unchanged.
@@ -111,7 +111,7 @@ def take_hold(wt: Worktree) -> None:
     with holding(wt.path) as held:
         if wt.has_index:
             if resolve(wt.repo, wt.ref) is None:
-                update_ref(inside(wt, held), wt.ref, wt.base, "0" * len(wt.base))
+                update_ref(git_dir_of_worktree(wt, held), wt.ref, wt.base, "0" * len(wt.base))
             (wt.git_dir / "HEAD").write_text(f"{wt.head}\n")
 
 

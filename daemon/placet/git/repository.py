@@ -20,9 +20,9 @@ from placet.git.run import (
     BOT,
     BULK_TIMEOUT_S,
     Author,
+    GitDir,
     GitError,
     OnCall,
-    Place,
     Repo,
     items_of,
     neutral,
@@ -152,7 +152,7 @@ def _asked(top: Path, on_call: OnCall | None) -> list[str]:
     """
     # Let git discover the repository, without --git-dir: only then does git check its owner. The
     # ceiling restricts the search to this folder.
-    place = Place(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
+    place = GitDir(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
     bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
     what = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
     asked = ("rev-parse", "--path-format=absolute", *what)
@@ -373,7 +373,7 @@ def dirty_paths(repo: Repo) -> list[str]:
     """
     if repo.is_bare:
         return []
-    place = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call))
+    place = neutral(GitDir(repo.git_dir, repo.path, repo.path, repo.on_call))
     _, changes, _ = read_status(place, untracked="normal")
     return [change.path for change in changes]
 

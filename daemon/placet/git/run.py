@@ -259,7 +259,7 @@ UNFLUSHED = "core.fsyncMethod=writeout-only"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GitDir:
     """The location of a git process: --git-dir, --work-tree and extra environment.
 
     git may start ssh or ask a helper for a password only if `reaches` is true.
@@ -336,7 +336,7 @@ def _read_all(
 
 
 def start_git(
-    place: Place,
+    place: GitDir,
     args: Sequence[str],
     source: BinaryIO | None,
     config: Sequence[str] = (),
@@ -393,7 +393,7 @@ def _source(stdin: bytes | BinaryIO) -> Iterator[BinaryIO | None]:
 
 
 def run_git(
-    place: Place,
+    place: GitDir,
     *args: str,
     stdin: bytes | BinaryIO = b"",
     ok: Sequence[int] = (0,),
@@ -501,7 +501,7 @@ def ask(repo: Repo, *args: str, stdin: bytes = b"", timeout_s: float = CALL_TIME
     return run_git(place_of(repo), *args, stdin=stdin, timeout_s=timeout_s)[1]
 
 
-def rows_of(place: Place, fields: Sequence[str], *patterns: str) -> Iterator[tuple[str, ...]]:
+def rows_of(place: GitDir, fields: Sequence[str], *patterns: str) -> Iterator[tuple[str, ...]]:
     """Return these fields (of git-for-each-ref) of each reference that `patterns` match."""
     form = "".join(f"%({field})%00" for field in fields)
     _, out = run_git(place, "for-each-ref", f"--format={form}", *patterns)
@@ -509,19 +509,19 @@ def rows_of(place: Place, fields: Sequence[str], *patterns: str) -> Iterator[tup
     return zip(*(items[n :: len(fields)] for n in range(len(fields))), strict=True)
 
 
-def place_of(repo: Repo) -> Place:
+def place_of(repo: Repo) -> GitDir:
     """Return the place for work on the repository without a work tree."""
-    return Place(repo.git_dir, None, repo.git_dir, repo.on_call)
+    return GitDir(repo.git_dir, None, repo.git_dir, repo.on_call)
 
 
-def settings_of(place: Place) -> Settings:
+def settings_of(place: GitDir) -> Settings:
     """Return git's current configuration at `place`."""
     _, out = run_git(place, "config", "-z", "--list", "--show-scope")
     items = items_of(out)
     return list(zip(items[0::2], items[1::2], strict=True))
 
 
-def neutral(place: Place) -> Place:
+def neutral(place: GitDir) -> GitDir:
     """Return `place` with every driver that its configuration names switched off.
 
     Reading configuration runs nothing. Raises UserError for more than `_MAX_DRIVERS` drivers.
@@ -550,7 +550,7 @@ def neutral(place: Place) -> Place:
     )
 
 
-def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:
+def configured(place: GitDir, settings: Sequence[tuple[str, str]]) -> GitDir:
     """Return `place` with these settings, which override every file and earlier ones.
 
     They go through the environment, because `-c` splits at the first `=`. A driver or branch named
@@ -563,6 +563,6 @@ def configured(place: Place, settings: Sequence[tuple[str, str]]) -> Place:
     return with_env(place, env)
 
 
-def with_env(place: Place, env: Mapping[str, str]) -> Place:
+def with_env(place: GitDir, env: Mapping[str, str]) -> GitDir:
     """Return `place` with these variables added to its environment."""
     return replace(place, env={**place.env, **env})

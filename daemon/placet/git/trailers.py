@@ -45,6 +45,7 @@ def _names(message: str, trace_id: str, digest: str) -> bool:
 
 
 def trailer_values(trailer: str, message: str) -> list[str]:
+    """Return the values of a trailer in a message, each once."""
     return list(dict.fromkeys(re.findall(rf"^\s*{trailer}: (\S+)\s*$", message, re.MULTILINE)))
 
 

@@ -38,9 +38,9 @@ from placet.git.repository import (
 from placet.git.run import (
     Author,
     FileChange,
+    GitDir,
     GitError,
     OnCall,
-    Place,
     Repo,
     neutral,
     place_of,
@@ -92,7 +92,7 @@ class Size:
     left_out_bytes: int = 0
 
 
-def split(top: Path, paths: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+def split_by_size(top: Path, paths: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     """Return the bytes of each file that fits into a history, and the paths of too large ones."""
     sizes: dict[str, int] = {}
     for path in paths:
@@ -104,7 +104,7 @@ def split(top: Path, paths: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     return {path: size for path, size in sizes.items() if size <= MAX_KEPT_BYTES}, large
 
 
-def size_of(top: Path, kept: Mapping[str, int], excludes: Sequence[str]) -> Size:
+def history_size(top: Path, kept: Mapping[str, int], excludes: Sequence[str]) -> Size:
     """Return the size of a history of the files `kept`, with their bytes, and of all others."""
     kinds: Counter[str] = Counter()
     for path, size in kept.items():
@@ -147,7 +147,7 @@ def without_large(repo: Repo, found: Sequence[FileChange]) -> list[FileChange]:
         if change.status != "A" or not PurePosixPath(change.path).name.startswith(TEMP_PREFIX)
     ]
     new = [change.path for change in found if change.status == "A"]
-    _, large = split(repo.path, new)
+    _, large = split_by_size(repo.path, new)
     if large:
         exclude(repo, [_literal(path) for path in large])
     return [change for change in found if change.path not in large]
@@ -177,7 +177,7 @@ def keep_notes(
             before = head(repo)
         except UserError:  # no commit yet
             return "", 0, []
-        theirs = neutral(Place(repo.git_dir, repo.path, repo.path, repo.on_call, held=held))
+        theirs = neutral(GitDir(repo.git_dir, repo.path, repo.path, repo.on_call, held=held))
         own = with_env(theirs, {"GIT_INDEX_FILE": str(index)})
         # Holds the commit that the person's index is at, if that index could not be updated.
         behind = index.with_suffix(".behind")
@@ -224,7 +224,7 @@ def not_added(paths: Sequence[str]) -> str:
     )
 
 
-def _follows(theirs: Place, before: str, behind: Path) -> bool:
+def _follows(theirs: GitDir, before: str, behind: Path) -> bool:
     """Return whether nothing is staged in the person's index.
 
     Then it matches HEAD, or the commit recorded in `behind`.
@@ -346,7 +346,7 @@ def init_repo(
 
 
 def _begin(top: Path, building: Path, on_call: OnCall | None) -> Repo:
-    outside = Place(None, None, building, on_call)
+    outside = GitDir(None, None, building, on_call)
     _, out = run_git(outside, "config", "--get", "init.defaultBranch", ok=(0, 1))
     branch = text_of(out) or "main"
     run_git(
@@ -370,8 +370,8 @@ def survey(path: Path, excludes: Sequence[str]) -> Size:
     with tempfile.TemporaryDirectory(prefix="placet-") as folder:
         repo = _begin(top, Path(folder), None)
         exclude(repo, excludes)
-        _, found, _ = read_status(neutral(Place(repo.git_dir, top, top, None)))
-        return size_of(top, split(top, [change.path for change in found])[0], excludes)
+        _, found, _ = read_status(neutral(GitDir(repo.git_dir, top, top, None)))
+        return history_size(top, split_by_size(top, [change.path for change in found])[0], excludes)
 
 
 def _first_commit(
@@ -382,7 +382,7 @@ def _first_commit(
     when: datetime,
     allowance: Allowance | None,
 ) -> str:
-    place = Place(repo.git_dir, repo.path, repo.path, repo.on_call)
+    place = GitDir(repo.git_dir, repo.path, repo.path, repo.on_call)
     if run_git(place, "ls-files", "-z")[1]:
         raise UserError(
             f"{repo.path} has staged files but no commit yet",
@@ -409,7 +409,7 @@ def _first_commit(
 
 def _stage_within(
     repo: Repo,
-    place: Place,
+    place: GitDir,
     found: Sequence[FileChange],
     excludes: Sequence[str],
     allowance: Allowance,
@@ -418,12 +418,12 @@ def _stage_within(
 
     Raises TooMuch before anything is stored.
     """
-    kept, _ = split(repo.path, [change.path for change in found])
+    kept, _ = split_by_size(repo.path, [change.path for change in found])
     total = sum(kept.values())
     if total > allowance.max_bytes or (
         allowance.max_files is not None and len(kept) > allowance.max_files
     ):
-        raise TooMuch(size_of(repo.path, kept, excludes))
+        raise TooMuch(history_size(repo.path, kept, excludes))
     found = without_large(repo, found)
     allowance.say(
         f"A history (git) of the vault begins, in {repo.path / '.git'}: "

@@ -17,8 +17,8 @@ from placet.git.repository import one_at_a_time, private_dirs
 from placet.git.run import (
     BULK_TIMEOUT_S,
     CALL_TIMEOUT_S,
+    GitDir,
     GitError,
-    Place,
     Repo,
     RepositoryChanged,
     configured,
@@ -123,12 +123,12 @@ _SETTINGS = (
 )
 
 
-def query_place(wt: Worktree) -> Place:
+def query_place(wt: Worktree) -> GitDir:
     """Return the place for questions about index, rules and attributes, which run no driver."""
-    return Place(wt.git_dir, wt.path, wt.path, wt.repo.on_call)
+    return GitDir(wt.git_dir, wt.path, wt.path, wt.repo.on_call)
 
 
-def inside(wt: Worktree, held: int | None = None) -> Place:
+def git_dir_of_worktree(wt: Worktree, held: int | None = None) -> GitDir:
     """Return the place for work in the worktree, with its drivers switched off."""
     return configured(neutral(replace(query_place(wt), held=held)), _SETTINGS)
 
@@ -224,8 +224,8 @@ def _check_out(wt: Worktree, held: int) -> None:
     remove_locks(wt)
     try:
         if wt.branch:
-            _attach(wt, inside(wt, held))
-        place = inside(wt, held)  # again, because it is on the branch now
+            _attach(wt, git_dir_of_worktree(wt, held))
+        place = git_dir_of_worktree(wt, held)  # again, because it is on the branch now
         run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
     except (Interrupted, GitError):
         if not wt.branch:  # nobody resumes a read-only worktree
@@ -249,7 +249,7 @@ def must_be_on_branch(wt: Worktree) -> None:
     raise RepositoryChanged(f"{wt.path} is no longer at {wt.branch or wt.base[:12]}")
 
 
-def _attach(wt: Worktree, place: Place) -> None:
+def _attach(wt: Worktree, place: GitDir) -> None:
     """Put HEAD on the branch. Create it at the base, unless it exists and descends from it."""
     try:
         update_ref(place, wt.ref, wt.base, "0" * len(wt.base))

@@ -10,7 +10,7 @@ from placet.case.commands import Decision
 from placet.case.events import Started
 from placet.case.lease import Owner
 from placet.case.life_cycle import State
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.host.lock import is_alive, this_process
 from placet.journal.reader import Reader
 from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
@@ -101,7 +101,7 @@ def planner_token(state: LoopState, case: Case, worker: AssignedWorker) -> int |
     try:
         token = ports.journal.commit([acquire]).token
     except LeaseHeld as held:
-        state.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+        state.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, WaitReason.LEASE))
         return None
     facts = {"token": token, "owner": str(worker.owner), "worker": worker.worker}
     ports.journal.commit([of_case(ports.clock, case, Action.LEASE_ACQUIRED, **facts)])

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from placet.activity import Action
 from placet.agent.record import Postponed
 from placet.case.case import Case
-from placet.case.waiting import Hold, Why, wait_text
+from placet.case.waiting import Hold, WaitReason, wait_text
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import JournalAccess
@@ -43,7 +43,7 @@ class WorkWaits:
     # by trace_id the end and the length of the last wait for the machine, in seconds
     _tried: dict[str, tuple[float, float]] = field(default_factory=dict)
     # the last message about one case, and the journal's newest event then
-    _said: tuple[Why, str, int] | None = None
+    _said: tuple[WaitReason, str, int] | None = None
 
     def load(self, reader: Reader, working: Iterable[Case]) -> None:
         """Load the waits of an earlier daemon.
@@ -53,7 +53,7 @@ class WorkWaits:
         now = self.clock.boottime()
         row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_RESUMED, trace_id="")
         if row is not None and row.action_type == Action.MODEL_WAITING:
-            self.hold = Hold(Why(row.details["why"]), row.details["reason"], now)
+            self.hold = Hold(WaitReason(row.details["why"]), row.details["reason"], now)
         for case in working:
             row = reader.last_of(Action.MODEL_WAITING, Action.MODEL_CALLED, trace_id=case.trace_id)
             if row is not None and row.action_type == Action.MODEL_WAITING:
@@ -64,7 +64,7 @@ class WorkWaits:
                 left_s = min(left_s, self.longest_rest_s)
                 self.postponed[case.trace_id] = (
                     now + left_s,
-                    Postponed(row.details["reason"], left_s, Why(row.details["why"])),
+                    Postponed(row.details["reason"], left_s, WaitReason(row.details["why"])),
                 )
 
     def postpone(self, case: Case, why: Postponed) -> None:
@@ -81,7 +81,7 @@ class WorkWaits:
             # a hold is reported once, not for each case and each try
             if not self._is_repeated(why):
                 self.say(f"{case.request_id}: {wait_text(why.why, why.reason, why.after_s)}")
-            if why.why is Why.ASKED_TO_WAIT:
+            if why.why is WaitReason.ASKED_TO_WAIT:
                 self.journal.commit([of_case(self.clock, case, Action.MODEL_WAITING, **facts)])
             return
         before, self.hold = self.hold, Hold(why.why, why.reason, until)
@@ -89,9 +89,9 @@ class WorkWaits:
         if not known:
             self.journal.commit([of_daemon(self.clock, Action.MODEL_WAITING, **facts)])
         if not known or (
-            before is not None and why.why is Why.BLOCKED and before.reason != why.reason
+            before is not None and why.why is WaitReason.BLOCKED and before.reason != why.reason
         ):
-            what = "" if why.why is Why.DAY else "All work waits for the model: "
+            what = "" if why.why is WaitReason.DAY else "All work waits for the model: "
             self.say(f"{what}{self.hold.notice}")
         if not known:
             self.tell(self.hold)
@@ -101,7 +101,7 @@ class WorkWaits:
 
         Each try writes to the journal, and a full disk has little room for that.
         """
-        if why.why is not Why.MACHINE:
+        if why.why is not WaitReason.MACHINE:
             return why
         now = self.clock.boottime()
         until, last_s = self._tried.get(case.trace_id, (float("-inf"), 0.0))
@@ -123,7 +123,7 @@ class WorkWaits:
             self._said = why.why, why.reason, reader.last()[0]
         return False
 
-    def end_wait(self, trace_id: str, why: Why) -> bool:
+    def end_wait(self, trace_id: str, why: WaitReason) -> bool:
         """Forget a case's wait for something that exists now; return whether there was one."""
         _, waits = self.postponed.get(trace_id, (0.0, None))
         if waits is None or waits.why is not why:
@@ -131,7 +131,7 @@ class WorkWaits:
         del self.postponed[trace_id]
         return True
 
-    def forget(self, why: Why) -> bool:
+    def forget(self, why: WaitReason) -> bool:
         """Forget all waits, because their cause may be gone; return whether there was one.
 
         If it is not, the next try reports it again.
@@ -143,7 +143,7 @@ class WorkWaits:
         if self.hold is not None:
             self.hold = replace(self.hold, until_s=self.clock.boottime())
 
-    def try_again(self, why: Why) -> None:
+    def try_again(self, why: WaitReason) -> None:
         """Let all work that waits for this retry at once."""
         now = self.clock.boottime()
         self.postponed = {

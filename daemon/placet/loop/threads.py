@@ -15,7 +15,7 @@ from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, MissionEnded, PlanningFailed
 from placet.case.lease import Owner
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.chat.messages import ModelError
 from placet.errors import End, Interrupted, UserError, describe_bug
@@ -91,14 +91,16 @@ class Threads:
                 back = (
                     JobResult(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged"))
                     if job.planning
-                    else JobResult(job, None, Postponed(str(damaged), MISTAKE_RETRY_S, Why.MISTAKE))
+                    else JobResult(
+                        job, None, Postponed(str(damaged), MISTAKE_RETRY_S, WaitReason.MISTAKE)
+                    )
                 )
             except Exception as error:
                 why = describe_bug(error)
                 back = (
                     JobResult(job, PlanningFailed(job.generation, why, End.INTERNAL_ERROR.value))
                     if job.planning
-                    else JobResult(job, None, Postponed(why, MISTAKE_RETRY_S, Why.MISTAKE))
+                    else JobResult(job, None, Postponed(why, MISTAKE_RETRY_S, WaitReason.MISTAKE))
                 )
             self.back.put(back)
             self.ring()
@@ -113,7 +115,7 @@ class Threads:
             self.start(thread)
         except RuntimeError as error:  # Python raises this if the system allows no more threads
             self.back.put(
-                JobResult(job, None, Postponed(str(error), NO_THREAD_RETRY_S, Why.MACHINE))
+                JobResult(job, None, Postponed(str(error), NO_THREAD_RETRY_S, WaitReason.MACHINE))
             )
             self.ring()
         else:

@@ -20,7 +20,7 @@ from placet.case.case import Case
 from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, OPEN
 from placet.case.settle import UNKNOWN_S
-from placet.case.waiting import Hold, Why
+from placet.case.waiting import Hold, WaitReason
 from placet.disk.scan import Scan
 from placet.disk.vault import Vault
 from placet.host.state import MARK
@@ -254,9 +254,9 @@ class Loop:
         self.intake.quiet_s = now.vault.quiet_s
         if (now.model, now.limits) != (before.model, before.limits):
             self.state.waits.try_now()
-            self.state.waits.try_again(Why.ROOM)
+            self.state.waits.try_again(WaitReason.ROOM)
         if now.vault != before.vault:
-            self.state.dirty |= self.state.waits.forget(Why.HISTORY)
+            self.state.dirty |= self.state.waits.forget(WaitReason.HISTORY)
         return again_in_s
 
     def _judges(self, config_in_s: float | None) -> bool:

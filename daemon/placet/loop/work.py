@@ -39,7 +39,7 @@ from placet.case.life_cycle import DRAFTING, EventKind, State
 from placet.case.mission_result import MissionResult
 from placet.case.notes import body_of, inspect_note
 from placet.case.sorting import CaseNotes, as_it_counts
-from placet.case.waiting import Why
+from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.disk.confine import Root
 from placet.disk.errors import Gone, Unreadable
@@ -124,7 +124,7 @@ class Dispatch:
         """Start what is due, within the limits: the highest priority first, then the oldest."""
         state = self.state
         if self.team is not None and self.team.look():
-            state.waits.try_again(Why.WORKER)
+            state.waits.try_again(WaitReason.WORKER)
         busy, jobs = state.outbox.busy, state.threads.jobs
         limits = state.ports.config.daemon
         free = {True: limits.plans_at_once, False: limits.missions_at_once}
@@ -182,7 +182,7 @@ class Dispatch:
             except Postponed as nobody:
                 self.state.waits.postpone(case, nobody)
                 return
-            self.state.dirty |= self.state.waits.end_wait(case.trace_id, Why.WORKER)
+            self.state.dirty |= self.state.waits.end_wait(case.trace_id, WaitReason.WORKER)
             if worker is None:
                 return
         if planning:
@@ -324,7 +324,7 @@ class Dispatch:
             except LeaseHeld as held:
                 # The journal came from another machine, or this one had another name: the lease
                 # runs out unless its holder lives.
-                self.state.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, Why.LEASE))
+                self.state.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, WaitReason.LEASE))
                 return
         case = self.state.cases[case.trace_id]
         if worker is None and not (case.stop or self._needs_no_model(case)):
@@ -355,7 +355,7 @@ class Dispatch:
                 now = digests_of(notes_of_agent(vault, case.request.agent, []))
         except OSError as error:
             why = f"the agent's instructions cannot be read: {error.strerror}"
-            self.state.waits.postpone(case, Postponed(why, MACHINE_RETRY_S, Why.MACHINE))
+            self.state.waits.postpone(case, Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE))
             return True
         if not (why := changed_instructions(case, now)):
             return False
@@ -389,7 +389,7 @@ class Dispatch:
                 "The work so far is kept. It resumes when a daemon with the former sandbox starts. "
                 "Or move the plan to Inbox/Plans, and approve it again."
             )
-            wait = Postponed(f"{why} {hint}", WALL_RETRY_S, Why.WALL)
+            wait = Postponed(f"{why} {hint}", WALL_RETRY_S, WaitReason.SANDBOX)
             self.state.waits.postpone(case, wait)
         else:
             self._put_back(case, EventKind.WALL_WEAKENED, why)
@@ -397,7 +397,7 @@ class Dispatch:
     def _stop_or_postpone(self, case: Case, error: Exception) -> None:
         """Stop the work on a case with a damaged text or record; postpone it after a bug."""
         if not isinstance(error, BodyDamaged):
-            bug = Postponed(describe_bug(error), MISTAKE_RETRY_S, Why.MISTAKE)
+            bug = Postponed(describe_bug(error), MISTAKE_RETRY_S, WaitReason.MISTAKE)
             self.state.waits.postpone(case, bug)
             return
         self.state.say(f"{case.request_id}: {error}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pgkit import Server
     from vaultkit import TestVault
 
-# A loaded machine is no defect. Limits of time in tests are those at which something hangs; speed
+# A loaded machine is not a defect. Limits of time in tests are those at which something hangs; speed
 # is shown by tests/bench.
 hypothesis.settings.register_profile(
     "placet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -145,5 +145,5 @@ class CommittedRow:
         except RecursionError as error:
             raise ValueError(f"row {self.id} is nested too deeply") from error
         if not isinstance(value, dict):
-            raise ValueError(f"row {self.id} is no object")  # noqa: TRY004 - the text is wrong
+            raise ValueError(f"row {self.id} is not an object")  # noqa: TRY004 - the text is wrong
         return value

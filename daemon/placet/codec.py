@@ -28,8 +28,8 @@ class Stored(Generic[T]):
 
     Its fields are texts, bytes, numbers, enums, `None`, tuples, mappings by text, and such
     dataclasses.
-    What a field does not have takes its default, and a name that is no field is left out, so that
-    older and newer versions read each other's values. Names of files and branches need not be
+    What a field does not have takes its default, and a name that is not a field is left out, so
+    that older and newer versions read each other's values. Names of files and branches need not be
     UTF-8: Python has lone surrogates in them then, which JSON can hold escaped. Neither pydantic
     2.14 nor msgspec 0.22 reads or writes those, and both take numbers that no database can hold.
     """
@@ -144,7 +144,7 @@ def _decimal(value: Any) -> Decimal:
             return found
     except InvalidOperation:
         pass
-    raise ValueError(f"{value!r:.80} is no number")
+    raise ValueError(f"{value!r:.80} is not a number")
 
 
 def _is_number(value: Any) -> bool:

@@ -171,7 +171,8 @@ _WORD = re.compile("|".join(sorted(CREDENTIAL_WORDS, key=len, reverse=True)), re
 def value_after(text: str, word: str, at: int, end: int) -> tuple[int, int] | None:
     """Return where the secret value is of a key whose name has `word` at `at`, None for none.
 
-    A secret value has no blank, is no reference to something else, and has more than letters in it.
+    A secret value has no blank, is not a reference to something else, and has more than letters in
+    it.
     """
     if word in _WHOLE_WORDS and at and text[at - 1].isalnum():
         return None

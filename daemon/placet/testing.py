@@ -143,7 +143,7 @@ class InMemoryToolDispatcher:
             case GiveUp(reason=reason):
                 self.gave_up = reason
                 return {"gave_up": True}
-        raise ToolError("unknown_tool", f"{type(args).__name__} is no control call.")
+        raise ToolError("unknown_tool", f"{type(args).__name__} is not a control call.")
 
     def offered(self) -> tuple[ToolSpec, ...]:
         """Return the tools as a model is offered them."""

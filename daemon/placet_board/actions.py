@@ -30,7 +30,8 @@ from placet.client.site import Site
 from placet.codec import sha256
 from placet.disk.vault import Vault
 from placet.errors import UserError
-from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
+from placet.note.frontmatter import read_note
+from placet.plan.digest import QUESTION_STAMPS, digest, plan_digest
 from placet_board.markdown import seen_name
 
 _PRIORITIES = frozenset(map(str, range(11)))
@@ -89,7 +90,7 @@ def ask_for(site: Site, fields: Fields) -> Submitted:
         name: fields[name] for name in ("agent", "portal") if fields.get(name, "").strip()
     }
     if priority := fields.get("priority", "").strip():
-        # what is no number is refused when the note is read
+        # what is not a number is refused when the note is read
         meta["priority"] = int(priority) if priority in _PRIORITIES else priority
     text = fields.get("text", "").replace("\r\n", "\n")
     title = " ".join(fields.get("title", "").split())

@@ -78,7 +78,7 @@ def address_of(listen: str) -> Address:
     host = host.strip("[]")
     if not host or not port.isdecimal() or not 0 <= int(port) < 65536:
         raise UserError(
-            f"{listen!r} is no address.", f"Give host and port: {DEFAULT_BOARD}", exit_code=2
+            f"{listen!r} is not an address.", f"Give host and port: {DEFAULT_BOARD}", exit_code=2
         )
     return Address(host, int(port))
 
@@ -126,7 +126,7 @@ def listening(address: Address) -> Iterator[tuple[socket.socket, Address]]:
 
 @contextmanager
 def announced(path: Path, address: Mapping[str, object]) -> Iterator[None]:
-    """Say in a file where a server is, as long as the block lasts.
+    """Write a server's address to a file, as long as the block lasts.
 
     The file is locked meanwhile: who listens at that address after a server was killed may be
     anybody. Raises UserError if the file cannot be written.

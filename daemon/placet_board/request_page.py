@@ -33,9 +33,10 @@ from placet.errors import PlacetError, UserError
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.box import unmarked, without_box
-from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_digest, read_note
+from placet.note.frontmatter import read_note
 from placet.note.paths import Folder
 from placet.plan.comments import open_comments
+from placet.plan.digest import QUESTION_STAMPS, digest, plan_digest
 from placet.plan.left_out import ticks
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, agent_steps

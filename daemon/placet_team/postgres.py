@@ -286,7 +286,7 @@ class PostgresStore:
     def was_kept(self) -> bool:
         """Return whether a transaction whose COMMIT got no answer was committed.
 
-        The transaction wrote its turn number. Its id is no proof: a crashed server reuses ids. The
+        The transaction wrote its turn number. Its id is not proof: a crashed server reuses ids. The
         lock on the chain's row shows that the transaction has ended.
         """
         found = self.connection.at_once(f"{_TAKE_CHAIN}{_TURN.format(self._writer)}")

@@ -36,7 +36,8 @@ class WorkerBug(PlacetError):  # noqa: N818 - named for what it is, as Stop is
 def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Drafted:
     """Return the plan that a worker wrote, with the daemon's properties.
 
-    `branch` is the one that the planning began from. Raises WorkerBug for a text that is no plan.
+    `branch` is the one that the planning began from. Raises WorkerBug for a text that is not a
+    plan.
     """
     record = Record.load(ports.journal, case, case.generation, ports.clock)
     repo, base = repository(ports, case.request.portal, record), record.get(BASE) or ""

@@ -219,7 +219,7 @@ class Worker:
         except AsksPerson as asks:
             return *packed_result(asks.asked), writes
         except Postponed as postponed:
-            self.say(f"gives it back: {postponed.reason}")
+            self.say(f"returned to the queue: {postponed.reason}")
             return *packed_result(Wait.of(postponed)), writes
         except Interrupted:
             return LEFT, "", writes

@@ -132,7 +132,7 @@ def test_form_without_valid_csrf_token_is_refused(
         assert answer.code == 403, token[:80]
     assert owner.post(f"{PLAN_PAGE}/approve", {"digest": fields["digest"]}).code == 403
     assert untouched(vault) == before
-    # and in the query, or as the second of two, it is no field of the form
+    # and in the query, or as the second of two, it is not a field of the form
     assert owner.post(f"{PLAN_PAGE}/approve?token={quote(good)}", {"digest": "x"}).code == 403
     two = f"token=x&token={quote(good)}&digest={fields['digest']}".encode()
     assert owner.ask("POST", f"{PLAN_PAGE}/approve", two).code == 403
@@ -379,7 +379,7 @@ def test_forged_or_planted_session_is_refused(
         assert thief.post(f"{PLAN_PAGE}/stop", {"token": token}).code == 403
     for other in ("placet", "session", f"placet-{board.port + 1}", f"__Host-placet-{board.port}"):
         assert Browser(board.port, {other: good}).get("/").code == 303, other
-    # what was in the cookie before a login is no session after it, and each login makes its own
+    # what was in the cookie before a login is not a session after it, and each login makes its own
     planted = Browser(board.port, {name: "planted"})
     answer = planted.post("/login", {"link": tokens.login("Anna")})
     assert answer.code == 303

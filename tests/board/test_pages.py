@@ -134,7 +134,7 @@ def _use() -> dict[str, Any]:
 
 
 def _by_hand(journal: Path) -> None:
-    """Put rows into the journal that no daemon writes: a formula, and metadata that is no object."""
+    """Put rows into the journal that no daemon writes: a formula, and metadata that is not an object."""
     with closing(sqlite3.connect(journal)) as db, db:
         (last,) = db.execute("SELECT last_id FROM chain").fetchone()
         (at,) = db.execute("SELECT max(timestamp) FROM activity").fetchone()

@@ -13,8 +13,9 @@ import pytest
 from looping import Fake, Time, bare_vault, greeter, looping, says
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.note.box import BEGIN, END, find_box, with_box, without_box
-from placet.note.frontmatter import plan_digest, read_note
+from placet.note.frontmatter import read_note
 from placet.note.hidden_text import find_unseen
+from placet.plan.digest import plan_digest
 from placet.plan.parse import parse_plan
 from vaultkit import PLAN, TestVault, make_vault
 

@@ -42,7 +42,8 @@ from placet.case.warnings import warnings_for
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
-from placet.note.frontmatter import plan_text, read_note
+from placet.note.frontmatter import read_note
+from placet.plan.digest import plan_text
 from placet.tools.registry import PLANNABLE
 from vaultkit import TestVault, until
 
@@ -139,7 +140,7 @@ def test_revision_names_its_reviewer() -> None:
     meta = read_note(revised.texts[0]).meta
     assert meta["reviewed_by"] == "cleo"
     assert str(meta["reviewed_at"]).startswith("2026-01-02")
-    assert revised.texts[1] == plan_text(text), "they are no part of what is approved"
+    assert revised.texts[1] == plan_text(text), "they are not part of what is approved"
 
 
 def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:

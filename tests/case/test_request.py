@@ -130,7 +130,7 @@ def test_another_portal_is_a_new_plan_from_scratch(tmp_path: Path) -> None:
     assert "`portal` `one` → `two`" in text
     last: Ask = model.asks[-1]
     assert last.purpose is Purpose.PLAN
-    assert "my remark" not in str(last.turns), "the plan for another repository is no beginning"
+    assert "my remark" not in str(last.turns), "the plan for another repository is not a beginning"
     assert any(
         "my remark" in path.read_text() for path in (vault.root / "Inbox/Archive").glob("*.md")
     ), "and is kept"

@@ -21,7 +21,7 @@ from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
 from placet.case.sorting import copies, sort_notes
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.note.frontmatter import plan_digest
+from placet.plan.digest import plan_digest
 from vaultkit import TestVault
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"

@@ -17,7 +17,8 @@ from placet.case.sorting import CaseNotes, not_asking
 from placet.case.warnings import missing_keys, warnings_for
 from placet.chat.budget import Complexity
 from placet.note.box import without_box
-from placet.note.frontmatter import Frontmatter, plan_digest, read_note, split_note, stamp
+from placet.note.frontmatter import Frontmatter, read_note, split_note, stamp
+from placet.plan.digest import plan_digest
 from placet.plan.parse import parse_plan
 from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import scope_from

@@ -254,7 +254,7 @@ def test_read_commands_work_with_broken_configuration(vault, text):
     done = vault.click("status", "--json", check=False)
     assert json.loads(done.stdout)["cases"][0]["state"] == "review"
     (vault.root / "System/placet.toml").unlink()
-    assert "is no vault" in vault.click("status", "--vault", str(vault.root), check=False).stderr
+    assert "is not a vault" in vault.click("status", "--vault", str(vault.root), check=False).stderr
 
 
 # --- questions

@@ -113,7 +113,7 @@ def test_init_with_key_defaults_to_vendor(place: TestVault) -> None:
         person.writes("")
         person.sees("Path, or - for none [-]: ")
         person.writes("nowhere")
-        person.sees("is no git repository")
+        person.sees("is not a git repository")
         person.sees("Path, or - for none [-]: ")
         person.writes("")
         person.sees("[Y/n]: ")

@@ -118,7 +118,7 @@ def test_approval_covers_edited_plan_and_journals_changed_lines(
         started = rows(vault, "edited", "execution.started")[0]["metadata"]
         assert started["digest"] == row["digest"]
 
-        # placet's own box is no edit, the person's word is
+        # placet's own box is not an edit, the person's word is
         edit(refused, '["write_file"]', '["rm_rf"]')
         vault.approve("refused")
         run.settle()

@@ -59,7 +59,7 @@ BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chrome-headle
 
 @pytest.fixture
 def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A worktree with one of everything that is no ordinary file."""
+    """A worktree with one of everything that is not an ordinary file."""
     root = tmp_path / "worktree"
     root.mkdir()
     (tmp_path / "outside.txt").write_text("outside\n")

@@ -39,7 +39,7 @@ def vault(tmp_path: Path):
 def test_open_file_has_a_writer(vault: Vault) -> None:
     assert vault.writers(NOTE) is Writers.NONE
     with (vault.root / NOTE).open("rb"):
-        assert vault.writers(NOTE) is Writers.NONE, "a reader is no writer"
+        assert vault.writers(NOTE) is Writers.NONE, "a reader is not a writer"
     with (vault.root / NOTE).open("ab"):
         assert vault.writers(NOTE) is Writers.SOME
     assert vault.writers(NOTE) is Writers.NONE

@@ -20,8 +20,9 @@ from placet.case.callout import PlanHead
 from placet.case.request import read_request
 from placet.cli.init import init, template
 from placet.host.config import Config, load
-from placet.note.frontmatter import PLAN_STAMPS, REQUEST_STAMPS, read_note
+from placet.note.frontmatter import read_note
 from placet.note.paths import CONFIG_PATH, QUEUES, Folder
+from placet.plan.digest import PLAN_STAMPS, REQUEST_STAMPS
 
 ROOT = template()
 FILES = sorted(path for path in ROOT.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Test the history that placet keeps for a vault that is no repository."""
+"""Test the history that placet keeps for a vault that is not a repository."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_portal_replaces_missing_history(vault: TestVault, tmp_path: Path) -> No
             "[vault]\nhistory = true\nhistory_max_mb = 0.05\n",
             "more than the 0.05 MB of `history_max_mb`",
         ),
-        ("", "It would hold "),  # nobody was asked, and it is no new vault
+        ("", "It would hold "),  # nobody was asked, and it is not a new vault
     ],
 )
 def test_oversized_vault_starts_no_history(vault: TestVault, config: str, said: str) -> None:

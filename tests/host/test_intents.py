@@ -31,7 +31,8 @@ from placet.host.intents import Mailbox
 from placet.journal.reader import open_reader
 from placet.loop import outbox
 from placet.loop.outbox import Outbox
-from placet.note.frontmatter import plan_digest, read_note
+from placet.note.frontmatter import read_note
+from placet.plan.digest import plan_digest
 from vaultkit import ME, PLAN, TestVault, make_vault, running, started
 
 
@@ -270,7 +271,7 @@ def test_the_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in left(vault))
 
 
-# --- what is no intent
+# --- what is not an intent
 
 
 def _symlink(place: Path, good: bytes) -> None:

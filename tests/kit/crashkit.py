@@ -307,7 +307,7 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
 
     Send it `blow` at number `at`.
 
-    A number that is no signal is an errno: the call at that place fails with it, instead.
+    A number that is not a signal is an errno: the call at that place fails with it, instead.
     """
     count = 0
 

@@ -14,7 +14,7 @@ from looping import Fake, Time, bare_vault, greeter, looping
 from placet.case.approval import NO_RECORD
 from placet.case.commands import Decision, Move, Publish
 from placet.loop.app import distrust_journal
-from placet.note.frontmatter import plan_digest
+from placet.plan.digest import plan_digest
 from vaultkit import DONE, PLAN, TestVault, make_vault
 
 

@@ -19,8 +19,9 @@ from placet.case.sorting import CaseNotes
 from placet.codec import sha256
 from placet.disk.vault import Vault
 from placet.loop.outbox import OutboxPorts, perform
-from placet.note.frontmatter import Frontmatter, plan_digest, read_note, stamp
+from placet.note.frontmatter import Frontmatter, read_note, stamp
 from placet.note.paths import Folder
+from placet.plan.digest import plan_digest
 from placet.tools.registry import PLANNABLE
 
 REQUEST = "Inbox/Requests/todo.md"

@@ -24,7 +24,6 @@ from corpus import CorpusNote, corpus, generated, hand_made
 from placet.note.frontmatter import (
     Frontmatter,
     UnsafeEdit,
-    digest,
     new_note,
     parse_note,
     read_note,
@@ -32,6 +31,7 @@ from placet.note.frontmatter import (
     stamp,
     without_keys,
 )
+from placet.plan.digest import digest
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
 STAMPS = {"status": "planned", "trace_id": TRACE, "approved_at": "2026-11-25T12:00:00Z"}
@@ -694,7 +694,7 @@ def test_digest_ignores_only_stamped_keys() -> None:
     assert digest(raw, {"status"}) != digest(raw.replace(b"body", b"bodY"), {"status"})
     hidden = b"---\nstatus: x\n# do more\ntitle: t\ntags:\n  - a\n---\nbody\n"
     assert digest(hidden, {"status"}) != digest(raw, {"status"}), (
-        "a comment is no part of a stamped key"
+        "a comment is not a part of a stamped key"
     )
 
 

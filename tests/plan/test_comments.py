@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.note.box import find_box, unmarked
-from placet.note.frontmatter import plan_digest, read_note, stamp
+from placet.note.frontmatter import read_note, stamp
 from placet.note.outline import outline_of
 from placet.plan.comments import (
     Comment,
@@ -26,6 +26,7 @@ from placet.plan.comments import (
     with_answers,
     with_comment,
 )
+from placet.plan.digest import plan_digest
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import Scope

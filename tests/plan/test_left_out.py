@@ -14,7 +14,8 @@ from placet.chat.messages import Ask, Purpose, Reply
 from placet.cli.decide import proposal_text
 from placet.client.decisions import proposal
 from placet.note.checkboxes import BOX_WORDS
-from placet.note.frontmatter import plan_digest, stamp
+from placet.note.frontmatter import stamp
+from placet.plan.digest import plan_digest
 from placet.plan.left_out import contradictions
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import LiteralCall, Plan, Step, render_plan

@@ -30,8 +30,9 @@ from placet.chat.messages import Ask, Purpose, Reply
 from placet.codec import sha256
 from placet.loop.work import Dispatch
 from placet.note.box import BEGIN, END
-from placet.note.frontmatter import UnsafeEdit, plan_digest, read_note, stamp
-from placet.note.frontmatter import plan_text as approved_text
+from placet.note.frontmatter import UnsafeEdit, read_note, stamp
+from placet.plan.digest import plan_digest
+from placet.plan.digest import plan_text as approved_text
 from placet.tools.registry import PLANNABLE
 from simulation import plan_text
 from vaultkit import TestVault, until

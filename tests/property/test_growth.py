@@ -21,7 +21,7 @@ from placet.case.observe import observe
 from placet.journal.reader import Reader, connect_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, PutCase
-from placet.note.frontmatter import REQUEST_STAMPS, digest
+from placet.plan.digest import REQUEST_STAMPS, digest
 from vaultkit import PLAN, TestVault, make_vault, started
 
 TRACE = "{:08x}-0000-4000-8000-000000000000".format

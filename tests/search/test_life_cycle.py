@@ -44,8 +44,9 @@ from placet.case.request import read_request
 from placet.case.sorting import CaseNotes, sort_notes
 from placet.cli import screen
 from placet.codec import sha256
-from placet.note.frontmatter import REQUEST_STAMPS, digest, plan_digest, read_note, stamp
+from placet.note.frontmatter import read_note, stamp
 from placet.note.paths import QUEUES, Folder
+from placet.plan.digest import REQUEST_STAMPS, digest, plan_digest
 from placet.plan.scope import Scope
 
 TOOLS = ("read_file", "write_file")
@@ -564,7 +565,7 @@ def test_every_state_is_in_every_state_table(table: Mapping[State, object]) -> N
 
 
 def test_every_folder_is_in_every_folder_table() -> None:
-    """Else a note in a new folder ends the daemon, or is no gesture."""
+    """Else a note in a new folder ends the daemon, or is not a gesture."""
     assert set(sorting._STRANGER) == set(QUEUES) - {Folder.REQUESTS}
     assert set(observing._IN_FOLDER) == set(QUEUES) - {Folder.REQUESTS, Folder.QUESTIONS}
     assert set(builder._HOMES) == set(observing._IN_FOLDER)

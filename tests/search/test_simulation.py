@@ -34,8 +34,9 @@ from placet.loop.intake import Intake
 from placet.loop.outbox import _rewrite, _stamp
 from placet.loop.tick import Loop
 from placet.loop.work import Dispatch
-from placet.note.frontmatter import plan_digest, read_note, stamp
+from placet.note.frontmatter import read_note, stamp
 from placet.note.paths import Folder
+from placet.plan.digest import plan_digest
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.tools.registry import PLANNABLE
 from simulation import Broken, Play, plan_text, play

@@ -67,7 +67,7 @@ class Seen:
 
     def watch(self, page: Page) -> None:
         def said(kind: str, text: str) -> None:
-            # what the server refuses is no fault of the page, and a test looks at it itself
+            # what the server refuses is not a fault of the page, and a test looks at it itself
             if "409 (Conflict)" not in text and "403 (Forbidden)" not in text:
                 self.troubles.append(f"{page.url}: {kind}: {text}")
 

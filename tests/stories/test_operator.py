@@ -628,7 +628,7 @@ def test_command_line_refuses_exactly_like_daemon(vault: TestVault, tmp_path: Pa
     ):
         assert said in asked.stderr
     assert not list((vault.root / "Inbox/Requests").iterdir())
-    assert "is no vault" in vault.click("status", "--vault", str(tmp_path), check=False).stderr
+    assert "is not a vault" in vault.click("status", "--vault", str(tmp_path), check=False).stderr
     assert vault.click("submit", "x", "--vault", str(tmp_path), check=False).returncode == 2
     assert not (tmp_path / "Inbox").exists()
 

@@ -66,7 +66,7 @@ def what_changed(paths: Sequence[str], repo: Repo, base: str, tip: str, *, lost:
             else ". placet cannot say what changed since."
         )
     return (
-        "Since the plan was written these files changed, which it read or names: "
+        "These files changed since the plan was written: "
         f"{named}{more}.\n"
         f"Look at it: `{repo.command_line} diff {base[:12]}..{tip[:12]}`"
     )

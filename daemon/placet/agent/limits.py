@@ -81,7 +81,7 @@ class MissionLimits:
     limits: Limits
     guards: GuardSettings
     cancel: Cancel
-    # what counts besides: plannings of the same request that are over
+    # earlier plannings of the request share the budget
     earlier: Amount = field(default_factory=Amount)
     trends: bool = False  # whether the model is told of them
     spent: Spent = field(default_factory=Spent)

@@ -140,8 +140,8 @@ class Begun:
 class MissionGit:
     """The place of a mission, chosen once: base commit, branch, name of worktree and refs.
 
-    Raises ValueError for a name that is no plain word: worktrees are deleted by it, and others may
-    be able to write the record.
+    Raises ValueError for a name that is not a plain word: worktrees are deleted by it, and others
+    may be able to write the record.
     """
 
     base: str
@@ -389,7 +389,7 @@ class Record(Recorded):
     def start_run(self) -> int:
         """Record the start of a life; return the number of crashes in a row at this place.
 
-        A life that stopped in order (`end_run`) is no crash.
+        A life that stopped in order (`end_run`) is not a crash.
         """
         lives = self._lives()
         here, crashes = self.progress, 0

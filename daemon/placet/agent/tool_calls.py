@@ -233,11 +233,11 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
     except ScopeProblems as found:
         problems = [f"{key}: {why}" for key, why in found.problems]
         raise ToolError(
-            "invalid_scope", "That is no scope that can be approved.", problems=problems
+            "invalid_scope", "That is not a scope that can be approved.", problems=problems
         ) from found
     if problems := scope_excess(wider):
         raise ToolError(
-            "invalid_scope", "That is no scope that can be approved.", problems=problems
+            "invalid_scope", "That is not a scope that can be approved.", problems=problems
         )
     for path in asked.by_name():
         if root.denied.protects(path):

@@ -1,4 +1,4 @@
-"""Hold a running mission: its plan, its worktree, and the files not yet allowed in commits."""
+"""Keep the state of a running mission: plan, worktree, and files not yet allowed in commits."""
 
 from __future__ import annotations
 

@@ -28,8 +28,9 @@ from placet.case.life_cycle import State
 from placet.case.notes import plan_meaning
 from placet.case.request import title_of
 from placet.note.box import find_box
-from placet.note.frontmatter import plan_digest, plan_text, read_note
+from placet.note.frontmatter import read_note
 from placet.note.paths import Folder
+from placet.plan.digest import plan_digest, plan_text
 
 _MOST_REVISIONS = 10_000
 """A larger number in a plan was written by no daemon."""

@@ -16,15 +16,15 @@ from placet.case.warnings import NO_COMMENT, missing_keys
 from placet.chat.budget import Complexity
 from placet.codec import sha256
 from placet.note.escape import code
-from placet.note.frontmatter import plan_text
 from placet.note.paths import Folder
 from placet.plan.comments import open_comments
+from placet.plan.digest import plan_text
 from placet.plan.left_out import contradictions
 from placet.plan.limits import comment_excess, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Approved
 
-# `status` of a plan that does not contradict its approval: the daemon's words, and no person's no
+# `status` of a plan that does not contradict its approval: the daemon writes them, and none refuses
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
 NO_RECORD = "There is no record that anyone approved this plan. Please review it again."
 NO_TOOLS = (

@@ -2,7 +2,7 @@
 
 The box says what the plan may do and where, what stands out in it, and what you can do with it. It
 is made from the case and from the text below it, so it can be written again for every text, and
-compared. It is no part of that text.
+compared. It is not a part of that text.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from placet.codec import sha256
 from placet.note.box import find_box, without_box
 from placet.note.box import with_box as boxed
 from placet.note.escape import code, codes, link, sentence, warning_callout
-from placet.note.frontmatter import Frontmatter, new_note, plan_digest, read_note
+from placet.note.frontmatter import Frontmatter, new_note, read_note
 from placet.note.hidden_text import find_unseen
 from placet.plan.comments import REMARKS
 from placet.plan.dangers import dangers
+from placet.plan.digest import plan_digest
 from placet.plan.left_out import contradictions, left_out
 from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
@@ -317,7 +318,7 @@ class PlanSummary:
 
 @lru_cache(maxsize=256)  # the board and `placet status` ask for the same plans again and again
 def plan_summary(raw: bytes) -> PlanSummary | None:
-    """Return the summary of a plan's note, None for a text that is no plan."""
+    """Return the summary of a plan's note, None for a text that is not a plan."""
     note = read_note(raw)
     try:
         plan = parse_plan(without_box(note.body))

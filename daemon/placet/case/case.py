@@ -1,6 +1,6 @@
 """Define a request's case: its states, and which text a person has approved.
 
-A case is one request with all that became of it. What people want is where their notes are; what
+A case is one request and its history. What people want is where their notes are; what
 the daemon last acknowledged is the case. `observe` compares the two and names the difference,
 `TABLE` says which differences mean something in which state, and `decide` turns one into a new
 case, journal rows and commands. All of it is pure: start-up, a missed event and an ordinary save
@@ -17,14 +17,15 @@ read again in that moment, still has it. Five rules follow:
 - The mark of an approval is used once. `approval.at` goes to `spent_approvals` when the mission
   ends, or when the plan is edited, put back, rejected or revised; a copy of the note that a sync
   tool brings back approves nothing.
-- Of two plans of one case none counts, nor while a file that may be a second one is unread.
-- What the approval rested on must still hold: files that changed under the plan, a weaker sandbox
+- If a case has two plans, neither can be approved. The same holds while an unread file may be a
+  second plan.
+- An approval ends when its basis changes: files that changed under the plan, a weaker sandbox
   (`approval.level`) and a damaged text send it back to review.
-- Work carries the case's `generation`. Whatever makes an approval void counts it up, and an outcome
+- Work carries the case's `generation`. Voiding an approval increments it, and an outcome
   of an older generation is dropped.
 
 A decision's commands are recorded with it and performed afterwards, each as often as it takes. A
-case is not observed while it has commands to perform, so a half-done move is no gesture.
+case is not observed while it has commands to perform, so a half-done move is not a gesture.
 """
 
 from __future__ import annotations

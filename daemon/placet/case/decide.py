@@ -70,7 +70,7 @@ from placet.case.notes import REJECT, REVISE, body_of, decision_of, rejection_in
 from placet.case.question import answered, asked, scope_refused, scope_widened, withdrawn
 from placet.case.results import drafted, mission_ended, planning_failed
 from placet.note.escape import link
-from placet.note.frontmatter import REQUEST_STAMPS, plan_text, read_note, stamp, without_keys
+from placet.note.frontmatter import read_note, stamp, without_keys
 from placet.note.paths import Folder
 from placet.plan.comments import (
     comments,
@@ -80,6 +80,7 @@ from placet.plan.comments import (
     with_comment,
 )
 from placet.plan.differences import changed_lines, diff_callout
+from placet.plan.digest import REQUEST_STAMPS, plan_text
 from placet.wording import local
 
 HOW_AFTER_DRIFT = (
@@ -586,6 +587,6 @@ def _claimed(note: NoteSeen, key: str, own: str = "") -> Mapping[str, str]:
 
 
 def _without_comments(text: bytes) -> tuple[bytes, str]:
-    """Return a plan's properties, and its text without people's comments, which are no edit."""
+    """Return a plan's properties, and its text without people's comments, which are not edits."""
     body = read_note(text).body
     return text[: len(text) - len(body.encode())], uncommented(body)

@@ -14,15 +14,9 @@ from placet.case.commands import BY_PEOPLE, Command, Decision, Move, Stamp, Writ
 from placet.case.life_cycle import STATUSES, State
 from placet.codec import sha256
 from placet.note.box import find_box
-from placet.note.frontmatter import (
-    REQUEST_STAMPS,
-    plan_digest,
-    plan_text,
-    read_note,
-    stamp,
-    without_keys,
-)
+from placet.note.frontmatter import read_note, stamp, without_keys
 from placet.note.paths import Folder, active_name, plan_name, rejected_name
+from placet.plan.digest import REQUEST_STAMPS, plan_digest, plan_text
 from placet.wording import local
 
 NO_APPROVAL: Mapping[str, None] = {"approved_by": None, "approved_at": None}
@@ -123,7 +117,7 @@ class DecisionBuilder:
         self.text(without_keys(note.raw, REQUEST_STAMPS))
 
     def take_keys(self, request: Request | None) -> None:
-        """Plan for the request's keys as they are now; without a request, as they were last."""
+        """Plan with the request's current properties, or the last known ones."""
         if request is not None:
             self.set(request=request)
 
@@ -217,7 +211,7 @@ class DecisionBuilder:
         now = replace(plan, raw=stamp(plan.raw, changes))
         gap = b"\n" if now.raw.endswith(b"\n") else b"\n\n"
         new = now.raw + gap + tail.encode() if tail else b""
-        if plan.digest == self.case.plan.digest:  # what placet writes is no edit
+        if plan.digest == self.case.plan.digest:  # what placet writes is not an edit
             self.set_plan(digest=self.text(plan_text(new or now.raw)))
         self.stamp_plan(plan, changes)
         is_completed = self.case.state is State.COMPLETED

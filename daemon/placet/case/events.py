@@ -18,7 +18,7 @@ from placet.plan.scope import Scope
 # The gestures: what people do to a case's notes, and what the loop finds about an approved plan.
 #
 # `note` is the note in which a gesture shows. `request` and `plan` are the case's other notes as
-# they are now, None where there is none that can be read. `person` is the maker, in the gestures
+# they are now, None if it is missing or unreadable. `person` made the gesture, in the gestures
 # that a command can make. `observe` reads all of that from the notes; a field with a default is
 # filled in by the loop, which asks the journal and the settings.
 

@@ -12,22 +12,12 @@ from placet.case.case import NoteSeen, Rejection
 from placet.case.drift import KEY
 from placet.note.box import find_box, without_box
 from placet.note.escape import code
-from placet.note.frontmatter import (
-    PLAN_STAMPS,
-    QUESTION_STAMPS,
-    REQUEST_STAMPS,
-    Frontmatter,
-    Note,
-    UnsafeEdit,
-    digest,
-    plan_digest,
-    read_note,
-    stamp,
-)
+from placet.note.frontmatter import Frontmatter, Note, UnsafeEdit, read_note, stamp
 from placet.note.markdown import merge_problem
 from placet.note.meaning import meaning_of
 from placet.note.paths import QUEUES, Folder, is_utf8
 from placet.plan.comments import rejection_reason
+from placet.plan.digest import PLAN_STAMPS, QUESTION_STAMPS, REQUEST_STAMPS, digest, plan_digest
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 
 REQUEST_KEYS = ("agent", "portal", "priority", "complexity", "budget_usd")
@@ -134,7 +124,7 @@ def moment_text(value: object) -> str:
 
 
 def same_moment(value: object, known: str) -> bool:
-    """Return whether a note's property means this time; words that are no time equal themselves."""
+    """Return whether a note's property means this time; other words equal themselves."""
     if value is None:
         return False
     try:

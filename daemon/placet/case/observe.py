@@ -76,8 +76,8 @@ def _decided(plan: NoteSeen) -> tuple[str, type[RevisionAsked] | type[PlanReject
 def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | None:
     """Return a person's one gesture since these notes were last acknowledged, or None.
 
-    `tools` are the names that a plan may use. Of several things an answer comes first, as it is a
-    fact whatever else is done, then what stops work; the others show again on the next look.
+    `tools` are the names that a plan may use. Of several things an answer comes first, because it
+    stays true, then what stops work; the others show again on the next look.
     """
     return next(gestures(case, notes, tools), None)
 
@@ -129,7 +129,7 @@ def _of_asked(case: Case, notes: Sequence[NoteSeen], plan: NoteSeen | None) -> I
 
 
 def _answered(case: Case, notes: Sequence[NoteSeen]) -> Iterable[Gesture]:
-    """Give the answer to a question; of two that differ none counts."""
+    """Give the answer to a question; two different answers cancel each other."""
     asking = case.asking
     if asking is None or asking.amended or any(note.problem for note in notes):
         return

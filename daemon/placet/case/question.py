@@ -17,8 +17,8 @@ from placet.case.life_cycle import State
 from placet.case.notes import body_of, plan_meaning
 from placet.case.question_note import amendment_note, question_note, shown_digest, with_scope
 from placet.codec import sha256
-from placet.note.frontmatter import QUESTION_STAMPS, digest, plan_text
 from placet.note.paths import Folder, amendment_name, question_name
+from placet.plan.digest import QUESTION_STAMPS, digest, plan_text
 from placet.plan.parse import parse_plan
 from placet.plan.scope import Scope, widened
 from placet.wording import rfc3339

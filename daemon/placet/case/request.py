@@ -113,7 +113,7 @@ _STATUSES = frozenset({DRAFT, "pending", *(one.request for one in STATUSES.value
 def _near_keys(meta: Mapping[str, Any], own_keys: Collection[str]) -> list[str]:
     """Ask about keys that are not placet's but near one.
 
-    What they meant to say would be left out unsaid.
+    Otherwise a misspelt property would be ignored silently.
     """
     return [
         f"placet does not know the key `{key}`. Did you mean `{near[0]}`? Then rename it. If it is "
@@ -225,7 +225,7 @@ def unfit(vault: PurePath, place: PurePath, *, is_repository: bool) -> str:
         return f"{place} is one of the vault's own folders, which no mission may write."
     if not is_repository and place != vault and vault.is_relative_to(place):
         return (
-            f"{place} is no git repository, and it holds the vault: a first commit would take in"
+            f"{place} is not a git repository, and it holds the vault: a first commit would take in"
             " the vault too."
         )
     return ""

@@ -35,8 +35,9 @@ from placet.case.events import Drafted, MissionEnded, PlanningFailed
 from placet.case.life_cycle import EventKind
 from placet.case.notes import decision_of
 from placet.codec import sha256
-from placet.note.frontmatter import plan_text, stamp
+from placet.note.frontmatter import stamp
 from placet.note.paths import Folder
+from placet.plan.digest import plan_text
 
 EDITED_MEANWHILE = (
     "> [!warning] The plan was changed during the run\n> The agent followed the approved text. The "
@@ -113,7 +114,7 @@ def _is_as_left(case: Case, note: NoteSeen) -> bool:
 
 
 def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
-    """Say why there is no plan; the one that was to be revised stays as it is."""
+    """Report that planning failed. The plan under revision stays unchanged."""
     d.set(outcome=replace(d.case.outcome, failure=e.reason, report_path=""))
     d.row(
         Action.PLAN_FAILED,

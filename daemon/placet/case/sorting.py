@@ -12,9 +12,9 @@ from placet.case.life_cycle import OPEN, State
 from placet.case.notes import ASKS, DRAFT, not_a_word, plan_meaning
 from placet.case.question_note import is_question_note
 from placet.note.escape import code
-from placet.note.frontmatter import plan_digest
 from placet.note.paths import Folder, plan_name, show
 from placet.plan.differences import diff_callout
+from placet.plan.digest import plan_digest
 
 _KNOWN_STATUS = frozenset({*ASKS, "planning", "planned", "completed", "rejected", "error"})
 _NO_PLAN = "placet did not write this note (it has no `trace_id`), so it ignores the note."

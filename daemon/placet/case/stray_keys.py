@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from placet.note.frontmatter import REQUEST_STAMPS, Frontmatter, Note, split_note
+from placet.note.frontmatter import Frontmatter, Note, split_note
 from placet.note.markdown import Fence, fence_at, lines_of
+from placet.plan.digest import REQUEST_STAMPS
 
 _FIRST_LINES = 5  # of the text: here a key is meant as a property, not as a word
 _LONGEST_BLOCK = 40  # lines between two lines of dashes

@@ -20,7 +20,7 @@ class WaitReason(StrEnum):
     MACHINE = "machine"  # a full disk or the like, which met this work
     LEASE = "lease"  # another daemon carries this mission out, or did when it went away
     WORKER = "worker"  # no worker of the team is there for it
-    # a person has to say whether, or how much of it, the vault may have as its history
+    # the person must decide whether the vault becomes a repository, and with which files
     HISTORY = "history"
     # a note with the agent's instructions changed after the approval, or holds an unresolved merge
     INSTRUCTIONS = "instructions"

@@ -98,7 +98,7 @@ def approve_command(
     must_say_something("remark", remarks, "Say what to mind", "keep it short")
     if bound and not re.fullmatch("[0-9a-f]{8,64}", bound):
         raise UserError(
-            f"{bound!r} is no digest.",
+            f"{bound!r} is not a digest.",
             f"Give at least eight of its digits; they are in: placet show {ident}",
             exit_code=2,
         )

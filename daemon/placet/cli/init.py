@@ -202,14 +202,14 @@ def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
 def given_portals(given: Sequence[str]) -> dict[str, str]:
     """Return the portals of `--portal NAME=PATH`.
 
-    Raises UserError (exit code 2) for other words, and for a path that is no folder.
+    Raises UserError (exit code 2) for other words, and for a path that is not a folder.
     """
     found = dict[str, str]()
     for one in given:
         name, sign, path = one.partition("=")
         if not (name and sign and path):
             raise UserError(
-                f"--portal {visible(one)} is no portal.",
+                f"--portal {visible(one)} is not a portal.",
                 "Write it as --portal code=~/src/code",
                 exit_code=2,
             )
@@ -240,7 +240,7 @@ def ask_for_portal(vault: Path) -> dict[str, str]:
         place = place if place.is_absolute() else here() / place
         if is_repository(place):
             return {portal_name(place): str(place)}
-        say(f"{visible(str(place))} is no git repository.")
+        say(f"{visible(str(place))} is not a git repository.")
 
 
 def repository_here(vault: Path) -> Path | None:

@@ -33,7 +33,7 @@ from placet.journal.reader import open_reader
 from placet.note.paths import show as visible
 from placet.wording import one_line
 
-NOT_YET = "It is no git repository yet; the first request that names it makes it one."
+NOT_YET = "It is not a git repository yet; the first request that names it makes it one."
 
 
 @click.group("portal")
@@ -52,7 +52,7 @@ def portal_add_command(site: Site, name: str, given: str) -> None:
 
 
 def add_portal(site: Site, name: str, given: str) -> str:
-    """Write a portal; return its path as it is written. One that is there is left.
+    """Write a portal; return its path as it is written. An existing portal stays unchanged.
 
     Raises UserError (exit code 2) for a taken name, or a folder that cannot be a repository.
     """
@@ -98,7 +98,7 @@ def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str)
         raise UserError(problem, "Name another folder.", exit_code=2)
     if not is_repository(place):
         say(
-            f"{place} is no git repository yet: the first request that names it makes it one, "
+            f"{place} is not a git repository yet: the first request that names it makes it one, "
             "with a commit of what is there."
         )
     elif resolve(repo := open_repo(place), "HEAD") is None:

@@ -36,7 +36,7 @@ def in_sandbox(folder: Path, env: Mapping[str, str], argv: Sequence[str], *, net
     """Run a command in the agent's box with `folder` as the worktree; return its exit code.
 
     Raises UserError (exit code 2) for a folder in which the command could approve something, or
-    change what is no worktree's.
+    change what is not a worktree's.
     """
     if what := _no_worktree(folder.resolve(), env):
         raise UserError(

@@ -33,9 +33,10 @@ from placet.client.words import (
 )
 from placet.host.clock import wall
 from placet.note.box import unmarked
-from placet.note.frontmatter import plan_digest, read_note
+from placet.note.frontmatter import read_note
 from placet.note.markdown import fence_at
 from placet.note.paths import show as visible
+from placet.plan.digest import plan_digest
 from placet.wording import age, one_line
 
 if TYPE_CHECKING:

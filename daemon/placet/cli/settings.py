@@ -49,14 +49,14 @@ def names() -> list[str]:
 
 
 def must_be_known(key: Key) -> None:
-    """Raise UserError (exit code 2), with the nearest names, for a key that is no setting."""
+    """Raise UserError (exit code 2), with the nearest names, for a key that is not a setting."""
     if len(key) >= 2 and _field(key) is not None:
         return
     raise unknown(".".join(key), names())
 
 
 def unknown(key: str, known: Sequence[str]) -> UserError:
-    """Return the error for a key that is no setting, with the nearest of these names."""
+    """Return the error for a key that is not a setting, with the nearest of these names."""
     # the table is missing or wrong
     last = key.rpartition(".")[2]
     near = [name for name in known if name.rpartition(".")[2] == last][:3]
@@ -105,7 +105,7 @@ def allowed(key: Key) -> str:
 def _field(key: Key) -> FieldInfo | None:
     table = table_at(key[:-1])
     if table is None:
-        # a portal's name is anybody's
+        # users choose these names
         return Config.model_fields["portals"] if key[:-1] == ("portals",) else None
     return table.model_fields.get(key[-1])
 
@@ -223,7 +223,7 @@ def config_accept_command(site: Site, yes: bool) -> None:
         )
     shown = _unaccepted(held)
     if not shown:
-        say("every setting holds as it is written")
+        say("All settings are accepted.")
         return
     click.echo("\n".join(_differences(shown)))
     if not (yes or click.confirm("Accept them on this machine?", err=True)):

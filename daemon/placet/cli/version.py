@@ -1,4 +1,4 @@
-"""Name this build: the version, and the commit of a build that is no release.
+"""Name this build: the version, and the commit of a build that is not a release.
 
 hatchling runs this file to name a wheel, so it imports nothing but the version.
 """

@@ -25,7 +25,7 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 def cost(site: Site, since: str | None) -> dict[str, Any]:
     """Return the sums of the model's calls, for each day and of all.
 
-    Raises UserError for a `since` that is no time (exit code 2), and where there is no journal.
+    Raises UserError for a `since` that is not a time (exit code 2), and where there is no journal.
     """
     begin = "" if since is None else rfc3339(moment(since, wall()))
     with open_reader(site.state.journal) as reader:
@@ -56,7 +56,7 @@ def moment(given: str, now: datetime) -> datetime:
         return datetime.fromisoformat(given.strip()).astimezone()
     except (ValueError, OverflowError) as error:
         raise UserError(
-            f"--since {given!r} is no time.", "Give a day, or how long ago: 2026-11-01, 12h, 7d",
+            f"--since {given!r} is not a time.", "Give a day, or how long ago: 2026-11-01, 12h, 7d",
             exit_code=2,
         ) from error  # fmt: skip
 

@@ -97,7 +97,7 @@ class Site:
                 held = self.in_force()
                 self._configured, self.unaccepted = held.config, held.names
             except UserError as error:
-                if not (self.vault / CONFIG_PATH).is_file():  # it is no vault
+                if not (self.vault / CONFIG_PATH).is_file():  # it is not a vault
                     raise
                 self.problem = error
                 self._configured = Config()

@@ -142,8 +142,8 @@ READY = "To have it planned, remove that line or write `status: pending`."
 def why(site: Site, ident: str) -> WhySo:
     """Return why a case is where it is and what to do next.
 
-    Of a failed mission it has all that its report shows. A note that is no case because it cannot
-    be used is found by the id it would have. Raises UserError as `find` does.
+    Of a failed mission it has all that its report shows. A note that is not a case because it
+    cannot be used is found by the id it would have. Raises UserError as `find` does.
     """
     if not is_begun(site.state.journal) and (new := _unread(site, ident)):
         return new
@@ -274,7 +274,7 @@ def _is_draft(folder: Vault, path: str) -> bool:
 
 
 def _unread(site: Site, ident: str) -> WhySo | None:
-    """Return why a request in the vault is no case yet; None where none would get such an ID."""
+    """Return why a request in the vault is not a case yet; None where none would get such an ID."""
     with Vault(site.vault) as folder:
         paths = _named(sorted(folder.scan([Folder.REQUESTS]).found), ident)
         are_drafts = bool(paths) and all(_is_draft(folder, path) for path in paths)

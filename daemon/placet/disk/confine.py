@@ -174,8 +174,8 @@ MAX_LINKS = 40
 def follow(root: int, denied: Denied, path: str, parts: Sequence[bytes]) -> tuple[int, bytes]:
     """Follow links below the folder `root`; return a folder and a name in it.
 
-    That is where `parts` lead. The name was no link when checked. The caller must open it without
-    following links. Raises OSError, ToolError.
+    That is where `parts` lead. The name was not a link when checked. The caller must open it
+    without following links. Raises OSError, ToolError.
     """
     folders: list[int] = []
     ahead = list(reversed(parts))

@@ -83,7 +83,7 @@ class OpenForWriting(NotSettled):
 class NotAFile(_AboutPath, Unreadable):
     """A link, a folder or a special file has the name of a note."""
 
-    sentence = "is no ordinary file"
+    sentence = "is not an ordinary file"
 
 
 class TooLarge(_AboutPath, Unreadable):

@@ -240,7 +240,7 @@ _EXCHANGED = re.compile(r".*-(\d+)-([0-9a-f]{32})-([0-9a-f]{32})")
 
 
 def _name_for_exchange(folder: int, temp: Temporary, expected: str, data: bytes) -> None:
-    """Give a complete temporary file a name that tells a sweep which texts are no save.
+    """Give a complete temporary file a name that tells a sweep which texts are not saves.
 
     A kill during the exchange leaves under that name whatever the exchange brought out.
     """

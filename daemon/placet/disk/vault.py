@@ -315,7 +315,9 @@ class Vault:
         other file.
         """
         if path != TWIN and not is_side_note(path):
-            raise ValueError(f"{show(path)} is no side note; placet deletes nothing else of yours")
+            raise ValueError(
+                f"{show(path)} is not a side note; placet deletes nothing else of yours"
+            )
         try:
             with explained(path), self._parent(path) as (folder, name):
                 data, _ = read(folder, name, path)

@@ -145,7 +145,7 @@ def save_commit(repo: Repo, tip: str, ref: str, when: datetime) -> None:
 
 
 def delete_ref(repo: Repo, ref: str, at: str = "", *, place: GitDir | None = None) -> None:
-    """Delete one of placet's own references; a missing one is no error.
+    """Delete one of placet's own references; a missing one is not an error.
 
     With `at` it raises GitError unless the reference is at that commit. `place` is where git works,
     if the caller has one.
@@ -173,7 +173,7 @@ def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
     deleted = _delete_since(wt.path, since_ns)
     back = _put_back(wt, ref, deleted) if deleted else []
     return (
-        f"what it had written was deleted, so that there is room again: "
+        f"placet deleted what it had written, to free disk space: "
         f"{counted(len(deleted), 'file')}, "
         f"of which {len(back)} as they were again at the last checkpoint"
     )

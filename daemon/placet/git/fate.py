@@ -281,7 +281,7 @@ def fate_in_checkout(repo: Repo, one: Branch) -> Fate | None:
 def merged_elsewhere(repo: Repo, one: Branch) -> str:
     """Return a branch of the person's that has the work by a merge commit; "" for none.
 
-    A branch that only has the same commits, or continues from them, is no merge.
+    A branch that only has the same commits, or continues from them, is not a merge.
     """
     for ref in refs_with(repo, one.tip, "refs/heads"):
         if ref != one.ref and merged_by(repo, one.tip, ref) != one.tip:

@@ -411,7 +411,7 @@ def notes(repo: Repo) -> list[str]:
     if repo.is_shallow:
         sentences.append("The clone is shallow: older history is missing.")
     if what := in_progress(repo):
-        sentences.append(f"A {what} is in progress in {repo.path}; it is left as it is.")
+        sentences.append(f"A {what} is in progress in {repo.path}; placet does not touch it.")
     if os.path.exists(repo.common_dir / "objects/info/alternates"):
         sentences.append(
             "Some objects are borrowed from another repository (objects/info/alternates)."

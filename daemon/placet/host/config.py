@@ -103,7 +103,7 @@ def http_host(address: str) -> str:
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("http", "https") and "@" not in parts.netloc and parts.port != 0
-    except ValueError:  # a port that is no number, a bracket that is not closed
+    except ValueError:  # a port that is not a number, a bracket that is not closed
         return ""
     return parts.hostname or "" if good and re.fullmatch(r"[!-~]+", address) else ""
 
@@ -294,7 +294,7 @@ class NotifyTable(_Table):
 class PortalTable(_Table):
     """A repository that requests may name.
 
-    Of a team those workers take its work that have its `label`. `missions_at_once` 0 is no limit;
+    In a team, only workers with this `label` take its work. `missions_at_once` 0 is no limit;
     `work_remote` is the git repository by which its commits travel, if it has its own.
     """
 
@@ -362,7 +362,7 @@ def load(vault: Path) -> Config:
         text = raw.decode()
     except FileNotFoundError as error:
         raise UserError(
-            f"{vault} is no vault: it has no {CONFIG_PATH}.",
+            f"{vault} is not a vault: it has no {CONFIG_PATH}.",
             f"Make it one: placet init {vault}",
             exit_code=2,
         ) from error
@@ -773,7 +773,7 @@ def _read(state: StateFolder) -> dict[Key, Any] | None:
         return {key: value for key, value in _leaves(tables, ()) if is_guarded(key)}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, AttributeError) as error:  # the last: it is no table
+    except (OSError, ValueError, AttributeError) as error:  # the last: it is not a table
         raise UserError(
             f"{state.accepted} cannot be read: {error}",
             "It holds the settings that were accepted on this machine. Look at System/placet.toml, "

@@ -16,7 +16,7 @@ from placet.disk.files import FileLock, lock
 from placet.errors import UserError, cannot_write
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in Linux' include/linux/proc_ns.h
-# a daemon that is stopping, or a status command that looks, is waited for this long
+# how long to wait for a stopping daemon or a running `status`
 _WAIT_S = 0.5
 _MAX_BYTES = 4096
 

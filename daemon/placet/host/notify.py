@@ -158,7 +158,7 @@ class Notice:
     """One notice.
 
     `note_path` is relative to the vault, empty without a note to open. `request_id` and `trace_id`
-    are empty for a note that is no case yet; `state` is the case's after the transition. Raises
+    are empty for a note that is not a case yet; `state` is the case's after the transition. Raises
     ValueError for an id of other characters than letters, digits and `-`: a notice must not carry
     text of a note.
     """

@@ -1,4 +1,4 @@
-"""Say what a journal needs of a database: a connection, a store for its writer, a server.
+"""Define what the journal needs from a database: a connection, a store for its writer, a server.
 
 Statements are written for SQLite. A server gets them with its own marks for values.
 """

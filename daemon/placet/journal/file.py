@@ -26,7 +26,7 @@ def make_private_file(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode):
-        raise UserError(f"the journal {path} is no regular file", "move it away")
+        raise UserError(f"the journal {path} is not a regular file", "move it away")
     if stat.S_IMODE(found.st_mode) & 0o077:
         path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)
 

@@ -33,7 +33,7 @@ def verify(path: Path) -> BadRow | None:
             try:
                 row_hash = link(row_hash, row_id, chained(columns))
             except (TypeError, UnicodeEncodeError):
-                return BadRow(row_id, "holds what is no text")
+                return BadRow(row_id, "holds something that is not text")
             if stored != row_hash:
                 return BadRow(row_id, "does not fit its hash: it was changed, or inserted")
     if row_id < last_id:

@@ -55,7 +55,7 @@ _SETTINGS = (
 def snapshot(path: Path, undecodable: str = "strict") -> Iterator[Connection]:
     """Yield a read-only connection that sees one moment.
 
-    What is no UTF-8 in SQLite's file is decoded as `undecodable` says, a name of Python's for such
+    Bytes that are not UTF-8 are decoded by `undecodable`, a name of Python's for such
     errors. Raises UserError as `open_reader`, but not for an older schema.
     """
     if not (address := address_of(path)):

@@ -136,7 +136,7 @@ class Transaction:
         """Apply a batch as a whole, or none of it; return its answer or its error.
 
         The error of one that is `alone` in its transaction ends that. Raises OSError,
-        sqlite3.OperationalError and damage: they are no batch's own.
+        sqlite3.OperationalError and damage: they belong to no batch.
         """
         execute = self._connection.execute
         mark = self._chain.mark()
@@ -488,7 +488,7 @@ class Journal:
         """Yield a reader for single queries, each of which sees all that is committed.
 
         Its connection stays open, for the loop's thread, which asks often. Once the journal is
-        closed, or where it is no file, this is as `read`.
+        closed, or where it is not a file, this is as `read`.
         """
         if self._closed or self._store.is_shared:
             with self.read() as reader:

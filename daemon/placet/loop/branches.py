@@ -51,7 +51,7 @@ class BranchWatch:
     reports: dict[Path, Stamp] = field(default_factory=dict)
     _known: dict[Path, Memory] = field(default_factory=dict)
     _problems: dict[Path, str] = field(default_factory=dict)
-    _absent: set[Path] = field(default_factory=set)  # folders that are no repository yet
+    _absent: set[Path] = field(default_factory=set)  # folders that are not repositories yet
     _looked: queue.SimpleQueue[tuple[BranchNews, ...]] = field(default_factory=queue.SimpleQueue)
     _looked_at: float = float("-inf")
     _glanced_at: float = float("-inf")

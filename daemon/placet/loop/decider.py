@@ -29,9 +29,10 @@ from placet.loop.intake import View
 from placet.loop.requests import adopt, open_requests
 from placet.loop.side_notes import MODEL, SideNotes
 from placet.loop.state import LoopState, Taken
-from placet.note.frontmatter import Frontmatter, UnsafeEdit, plan_text, stamp
+from placet.note.frontmatter import Frontmatter, UnsafeEdit, stamp
 from placet.note.paths import Folder
 from placet.plan.differences import diff_callout
+from placet.plan.digest import plan_text
 
 EDITED_IN_RUN = (
     "This text was changed while its mission runs. The change has no effect: the mission follows "

@@ -199,7 +199,7 @@ def _outcome(state: LoopState, case: Case, gesture: Gesture) -> list[Write]:
 def acknowledge_places(state: LoopState, case: Case, notes: CaseNotes) -> None:
     """Remember where a case's notes are now.
 
-    A renamed note is no gesture, but commands need its place. Another request may have the
+    A renamed note is not a gesture, but commands need its place. Another request may have the
     place of one that was taken away after its case ended.
     """
     request_path, plan_path = case.request_path, case.plan.path

@@ -67,10 +67,10 @@ class View:
 class Intake:
     """The content of the folders, from look to look.
 
-    `notes` are those that were read, `odd` says why other entries are no notes. `has_started`: what
-    was there at the start was read, but for what keeps changing. `is_certain`: no unread file can
-    be a missing note. `all_plans_read`: no file in a plan folder can be a second plan. `say` writes
-    to the daemon's log.
+    `notes` are those that were read, `odd` says why other entries are not notes. `has_started`:
+    what was there at the start was read, but for what keeps changing. `is_certain`: no unread file
+    can be a missing note. `all_plans_read`: no file in a plan folder can be a second plan. `say`
+    writes to the daemon's log.
 
     A request or an answer may be unfinished: it says so, or its text changed less than `quiet_s`
     ago. `no_wait` skips the waiting. `arrivals` are new requests that were read before they
@@ -205,7 +205,7 @@ class Intake:
     def is_draft(self, case: Case) -> bool:
         """Return whether a case's request is a draft, or was not read since the start.
 
-        A folder is no draft.
+        A folder is not a draft.
         """
         path = case.request_path
         # a note that cannot be read now is still a note
@@ -352,7 +352,7 @@ class Intake:
         )
 
     def notices(self) -> dict[str, str]:
-        """Return by path why entries in the watched folders are no notes.
+        """Return by path why entries in the watched folders are not notes.
 
         Folders that placet does not list are included, each with the reason.
         """
@@ -471,5 +471,5 @@ _ODD = {
     EntryKind.SYMLINK: "This is a symbolic link. Links are not followed: put the note itself here.",
     EntryKind.DIRECTORY: "This is a folder whose name ends in `.md`. Rename it, or put the note "
     "itself here.",
-    EntryKind.OTHER: "This is neither a file nor a folder that can be read, so it is no note.",
+    EntryKind.OTHER: "This is neither a file nor a folder that can be read, so it is not a note.",
 }

@@ -37,17 +37,11 @@ from placet.errors import BUGS, describe_bug
 from placet.host.clock import Clock
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import BodyDamaged, MarkDone, MarkFailed, PendingCommand, Write
-from placet.note.frontmatter import (
-    REQUEST_STAMPS,
-    Frontmatter,
-    UnsafeEdit,
-    digest,
-    read_note,
-    stamp,
-)
+from placet.note.frontmatter import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.note.meaning import meaning_of
 from placet.note.paths import QUEUES, Folder, is_note, numbered, show, with_suffix
 from placet.plan.comments import with_comments
+from placet.plan.digest import REQUEST_STAMPS, digest
 
 _NOT_NOW = (VaultTrouble, Stale, AlreadyThere, NotAFile, TooLarge, BodyDamaged)
 MAX_BACKOFF_S = 60.0

@@ -414,7 +414,7 @@ class Dispatch:
         if not path.startswith(f"{Folder.PLANS}/"):
             return None
         if case.trace_id in self.state.outbox.busy:
-            self.state.perform()  # what placet writes itself is no edit
+            self.state.perform()  # what placet writes itself is not an edit
         try:
             raw, _ = self.state.vault.read(path)
         except Gone:

@@ -198,7 +198,7 @@ class AnthropicModel:
             raise self._malformed(error) from None
         kind = response.headers.get("content-type", "no content type")
         raise self._server.transient(
-            f"the answer is no event stream but {kind[:60]}; does this server speak the"
+            f"the answer is not an event stream but {kind[:60]}; does this server speak the"
             " Messages API?"
         )
 

@@ -23,7 +23,7 @@ if nothing changed. Then a sync tool sees a conflict, and a digest no longer mat
    Without the lines of the wanted keys, the bytes before and after must be equal. Otherwise `stamp`
    raises UnsafeEdit. A surprise in YAML therefore costs a stamp, never a note.
 5. **A digest leaves stamps out.** `without_keys` removes the whole lines of the keys that placet
-   writes, and the block if it is then empty. `plan_text` removes placet's box as well. So placet's
+   writes, and the block if it is then empty. `plan/digest.py` removes placet's box as well. So
    stamps never change the digest of what a person wrote. An approval binds the text, and a note
    that only placet has changed counts as unchanged.
 
@@ -33,7 +33,6 @@ keeps every character. It is never used for a note that placet edits.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -59,7 +58,6 @@ from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
 
 from placet.errors import PlacetError
-from placet.note.box import without_box
 from placet.note.markdown import merge_line
 from placet.note.yaml_errors import yaml_problem
 
@@ -269,7 +267,7 @@ def yaml_meta(block: str) -> dict[str, Any] | None:
             for key, value in root.value:
                 if not isinstance(key, yaml.ScalarNode):
                     line = line_number(block, key.start_mark.index)
-                    raise BlockError(f"The frontmatter has a key that is no text (line {line}).")
+                    raise BlockError(f"The frontmatter has a key that is not text (line {line}).")
                 meta[key.value] = loader.construct_document(value)
         finally:
             loader.dispose()
@@ -457,7 +455,9 @@ def split_note(raw: bytes) -> NoteParts:
             problem=f"The note is not UTF-8 text (line {line}).",
         )
     if "\0" in text:
-        return NoteParts(Frontmatter.NONE, text, problem="The note holds NUL bytes: it is no text.")
+        return NoteParts(
+            Frontmatter.NONE, text, problem="The note holds NUL bytes: it is not text."
+        )
     bom, rest = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
     for kind, opening in _OPENING.items():
         if opened := opening.match(rest):
@@ -662,20 +662,9 @@ def _is_plain(text: str) -> bool:
     )
 
 
-# Keys of a request that the daemon writes. They are not part of what the person asked.
-REQUEST_STAMPS = frozenset({"status", "trace_id"})
-
 # Keys that name a file or a table. macOS and editors spell names differently (NFD, NFC).
 NAMES = ("agent", "portal")
 
-# Keys of a plan that change during its life. They are not part of the approved text.
-PLAN_STAMPS = frozenset({
-    "status", "approved_by", "approved_at", "rejected_by", "rejected_at", "rejection_reason",
-    "reviewed_by", "reviewed_at", "decision",
-})  # fmt: skip
-
-# Keys of a question that placet changes. The person writes `answer`.
-QUESTION_STAMPS = frozenset({"status"})
 
 _NEW_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -760,26 +749,6 @@ def new_note(meta: Mapping[str, Value], body: str, kind: Frontmatter = Frontmatt
     return note
 
 
-def digest(raw: bytes, without: Collection[str]) -> str:
-    """Return the SHA-256, in hex, of `without_keys(raw, without)`."""
-    return hashlib.sha256(without_keys(raw, without)).hexdigest()
-
-
-def plan_text(raw: bytes) -> bytes:
-    """Return the text that an approval of this plan binds, without PLAN_STAMPS and placet's box."""
-    parts = split_note(raw)
-    text = without_box(parts.body)
-    if parts.problem or text == parts.body:
-        return _without(raw, parts, PLAN_STAMPS)
-    bare = raw[: len(raw) - len(parts.body.encode())] + text.encode()
-    return _without(bare, replace(parts, body=text), PLAN_STAMPS)
-
-
-def plan_digest(raw: bytes) -> str:
-    """Return the SHA-256, in hex, of `plan_text(raw)`."""
-    return hashlib.sha256(plan_text(raw)).hexdigest()
-
-
 def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
     """Return the note's bytes without the whole lines of these top-level keys.
 
@@ -787,7 +756,7 @@ def without_keys(raw: bytes, keys: Collection[str]) -> bytes:
     note with only such keys gives the same bytes as the bare note. A note with a `problem` is
     returned whole.
     """
-    return _without(raw, split_note(raw), keys)
+    return without_lines(raw, split_note(raw), keys)
 
 
 class _FrontmatterHandler(YAMLHandler):
@@ -878,7 +847,8 @@ def _replacement(parts: NoteParts, entry: KeyLines, value: Value) -> tuple[int, 
     return entry.value_start, entry.value_end, new
 
 
-def _without(raw: bytes, parts: NoteParts, keys: Collection[str]) -> bytes:
+def without_lines(raw: bytes, parts: NoteParts, keys: Collection[str]) -> bytes:
+    """Return what `without_keys` does, of a note that is split already."""
     if parts.problem or parts.kind is Frontmatter.NONE:
         return raw
     block = parts.block
@@ -909,7 +879,7 @@ def _prove(
     after = split_note(after_raw)
     same_rest = _printed(after.meta, wanted) == _printed(before.meta, wanted)
     as_wanted = all(holds(after.meta, key, value) for key, value in wanted.items())
-    same_bytes = _without(after_raw, after, wanted) == _without(raw, before, wanted)
+    same_bytes = without_lines(after_raw, after, wanted) == without_lines(raw, before, wanted)
     if after.problem or after.body != before.body or not (same_rest and as_wanted and same_bytes):
         names = ", ".join(f"'{key}'" for key in wanted)
         raise UnsafeEdit(

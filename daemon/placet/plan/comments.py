@@ -334,7 +334,7 @@ def open_comments(body: str) -> tuple[Comment, ...]:
 
 
 def uncommented(body: str) -> str:
-    """Return a plan's lines that are no comments, without blank ones that mean nothing."""
+    """Return a plan's lines that are not comments, without blank ones that mean nothing."""
     outline = without_comments(outline_of(body))
     code = outline.code
     removed = {at for part in comment_parts(outline) for at in range(part.at, part.end)}

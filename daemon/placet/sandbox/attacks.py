@@ -47,7 +47,7 @@ def read_secret() -> None:
 
 
 def list_home() -> None:
-    """See something in the user's home that is no tool chain."""
+    """See something in the user's home that is not a tool chain."""
     _expect(
         {entry.name for entry in Path(_TARGETS["home"]).iterdir()} - set(_TARGETS["home_tools"])
     )

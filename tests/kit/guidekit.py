@@ -227,7 +227,8 @@ class Person:
         self.cwd = self.home
         tools = self.home / "bin"
         tools.mkdir()
-        (tools / "placet").symlink_to(Path(sys.executable).parent / "placet")
+        for name in ("placet", "sqlite-utils"):
+            (tools / name).symlink_to(Path(sys.executable).parent / name)
         (tools / "python").symlink_to(sys.executable)
         (self.home / ".gitconfig").write_text(
             "[user]\n\tname = Ann\n\temail = ann@example.com\n[init]\n\tdefaultBranch = main\n"

@@ -153,8 +153,6 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ('write = ["hello.txt"]', 'write = ["hello.txt", "**"]'),
         ("network = false", "network = true"),
         ("It may write `hello.txt`", "It may write nothing"),
-        ('portal: ""', "portal: other"),
-        ("> **Where**", "> Where"),
         ("> [!question|placet]", "> [!question]"),
     ],
 )
@@ -163,8 +161,6 @@ def test_unseen_scope_needs_second_approval(
     far_east: None, tmp_path: Path, change: tuple[str, str]
 ) -> None:
     vault = planned(tmp_path)
-    with (vault.root / "System/placet.toml").open("a") as file:
-        file.write(f'[portals.other]\npath = "{vault.root}"\n')
     edit(vault.plan(), *change)
     vault.approve()
     vault.here()

@@ -226,7 +226,7 @@ def test_draft_is_named_with_way_to_end_it(plain: TestVault, known: bool) -> Non
 def test_request_in_quiet_time_is_not_planned(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     vault.configure(config_of(vault).replace("quiet_s = 0", "quiet_s = 30"))
-    vault.drop("Say hello.\n")
+    (vault.root / "Inbox/Requests/Say hello.md").write_text("Say hello.\n")
     clock = Time()
     with looping(vault, model=lambda: Fake(greeter), time=clock) as run:
         run.loop.intake.no_wait = False
@@ -252,13 +252,14 @@ def test_note_is_explained_after_editing_stops(vault: TestVault) -> None:
                 clock.pass_time(min(tick.again_in_s or 0.1, until - clock.now_s))
             return [note for note in vault.notes("Inbox/Requests") if ".placet" in note]
 
-        vault.drop("", "new.md")
-        vault.drop("---\na: [\n", "other.md")
+        requests = vault.root / "Inbox/Requests"
+        (requests / "new.md").write_text("")
+        (requests / "other.md").write_text("---\na: [\n")
         assert look(20) == []
-        vault.drop("---\nportal: o\n---\nSay hello.\n", "new.md")
+        (requests / "new.md").write_text("---\nportal: o\n---\nSay hello.\n")
         assert look(20) == ["other.placet.md"]
         assert look(15) == ["new.placet.md", "other.placet.md"]
-        vault.drop("Say hello.\n", "new.md")
+        (requests / "new.md").write_text("Say hello.\n")
         assert look(5) == ["other.placet.md"]
 
 

@@ -90,11 +90,8 @@ def ask_model(
                 if not record.clock.wait(after_s, cancel.is_set):
                     raise Interrupted("stopped while waiting for the model") from error
             case Sleep(after_s, asked):
-                raise Postponed(
-                    str(error),
-                    after_s,
-                    WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE,
-                ) from error
+                why = WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE
+                raise Postponed(str(error), after_s, why) from error
             case Blocked(reason):
                 raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
             case NoRetry(reason):

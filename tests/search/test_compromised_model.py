@@ -45,7 +45,7 @@ LIMITS = BoxLimits(
     memory_bytes=256 * 1024 * 1024,
     processes=24,
     file_bytes=2 * 1024 * 1024,
-    tmp_bytes=2 * 1024 * 1024,
+    shm_bytes=2 * 1024 * 1024,
 )
 
 

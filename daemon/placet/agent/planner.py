@@ -293,7 +293,14 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         with (
             leavable(cancel.is_set),
             workplace(
-                ports, repo, tree, Scope(), submissions.steer, cancel.is_set, writable=False
+                ports,
+                repo,
+                tree,
+                Scope(),
+                submissions.steer,
+                cancel.is_set,
+                portal=case.request.portal,
+                writable=False,
             ) as place,
         ):
             record.secrets = place.secrets

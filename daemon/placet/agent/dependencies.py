@@ -35,7 +35,7 @@ _GENERATED = ("*.mo", "*.so", "*.pyd", "*version*.py", "*.egg-info/")
 # what `configure` made, in and below the folder of its config.status
 _CONFIGURED = (
     "Makefile", "Makefile.in", "config.*", "configure", "aclocal.m4", "libtool", "stamp-h*", "*.pc",
-    ".deps/",
+    ".deps/", "ar-lib", "compile", "depcomp", "install-sh", "ltmain.sh", "missing", "test-driver",
 )  # fmt: skip
 _MAX_FILE_BYTES = 1_000_000
 _MAX_BYTES = 50_000_000
@@ -108,9 +108,14 @@ def brought(repo: Repo, shown: Sequence[str] = (), copy: Sequence[str] = ()) -> 
         tuple(copied),
         tuple(map(PurePosixPath, generated)),
         tuple(folder for folder in folders if folder.is_dir()),
-        tuple(entry for entry in rest if entry not in generated),
+        tuple(entry for entry in rest if not _is_seen(entry, (*generated, *ignored))),
         tuple(name for name, there in asked if not there),
     )
+
+
+def _is_seen(entry: str, found: Sequence[str]) -> bool:
+    """Return whether a path comes along, or is a folder of which git names what is in it."""
+    return found.count(entry) > 1 or any(one.startswith(entry) for one in found if one != entry)
 
 
 def _dependencies(top: Path, ignored: Sequence[str]) -> Iterator[PurePosixPath]:
@@ -148,9 +153,8 @@ def _is_generated(top: Path, entry: str, ignored: Sequence[str]) -> bool:
         return True
     if entry.endswith("/") and (top / path / "CMakeCache.txt").is_file():
         return True
-    return _is_configured(name) and any(
-        str(folder / "config.status") in ignored for folder in path.parents
-    )
+    is_made = _is_configured(name) or os.path.lexists(top / path / "install-sh")
+    return is_made and any(str(folder / "config.status") in ignored for folder in path.parents)
 
 
 def _is_configured(name: str) -> bool:
@@ -234,7 +238,9 @@ def bring_into(tree: Worktree, what: Brought, known: Sequence[str]) -> None:
     for path in what.generated:
         for file in _files_below(top, path):
             source = top / file
-            size = source.lstat().st_size
+            if not source.exists():
+                continue
+            size = (source.lstat() if _is_link(source) else source.stat()).st_size
             if size <= min(left, _MAX_FILE_BYTES) and not _is_secret(source, file, known):
                 left -= size
                 _copy_file(source, tree.path, file)
@@ -275,13 +281,22 @@ def _files_below(top: Path, path: PurePosixPath) -> Iterator[PurePosixPath]:
 
 
 def _is_secret(source: Path, path: PurePosixPath, known: Sequence[str]) -> bool:
-    """Return whether a file is no plain file, or leads out, or holds a secret."""
-    if source.is_symlink():
+    """Return whether a file is no plain file, or leads out, or holds a secret.
+
+    A link to a file of the system, as automake makes them, is that file.
+    """
+    if _is_link(source):
         target = source.readlink()
         return target.is_absolute() or ".." in target.parts
+    source = source.resolve()
     if not stat.S_ISREG(source.lstat().st_mode) or secret_file(str(path)) is not None:
         return True
     return bool(find_secrets(source.read_bytes(), path=str(path), known=known))
+
+
+def _is_link(path: Path) -> bool:
+    """Return whether this is a link, but none to a file of the system."""
+    return path.is_symlink() and not any(map(path.resolve().is_relative_to, SYSTEM))
 
 
 def _copy_file(source: Path, worktree: Path, path: PurePosixPath) -> None:
@@ -289,6 +304,6 @@ def _copy_file(source: Path, worktree: Path, path: PurePosixPath) -> None:
         return
     place = worktree / path
     place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, place, follow_symlinks=False)
+    shutil.copy2(source, place, follow_symlinks=not _is_link(source))
     if _is_configured(place.name) and not place.is_symlink():
         os.utime(place)  # else make would configure again: the commit's files are newer

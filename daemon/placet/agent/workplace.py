@@ -38,9 +38,10 @@ from placet.git.worktree import Worktree
 from placet.host.clock import Clock
 from placet.host.config import Config, VaultTable, portal_path
 from placet.journal.writer import JournalAccess
+from placet.note.escape import codes
 from placet.note.paths import Folder, show
 from placet.plan.scope import Scope
-from placet.sandbox.box import Box, BoxLimits, Level, Ran
+from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Box, BoxLimits, Level, Ran
 from placet.sandbox.run import run
 from placet.secrets import git_config_secrets, redact
 from placet.tools.base import Steer, Workplace
@@ -158,6 +159,17 @@ def brought_by(bounds: Bounds, repo: Repo, portal: str) -> Brought:
     if settings is None or is_clone or overlaps(repo, bounds.vault):
         return Brought()
     return brought(repo, settings.see, settings.copy)
+
+
+def command_notes(bounds: Bounds, repo: Repo, portal: str) -> tuple[str, ...]:
+    """Return sentences for a plan's box: what commands see of the checkout, and cannot do here."""
+    seen = brought_by(bounds, repo, portal).named
+    notes = [f"Commands also see {codes(seen)} of your checkout."] if seen else []
+    if bounds.sandbox is Level.LANDLOCK:
+        notes.append(LANDLOCK_LACKS)
+    if bounds.sandbox is Level.NONE and bounds.config.commands.sandbox == "auto":
+        notes.append(f"Commands cannot run here. {NO_SANDBOX}")
+    return tuple(notes)
 
 
 class _Commands:

@@ -302,6 +302,7 @@ class Drafted:
     base_commit: str = ""
     uncommitted: int = 0
     day_usd: Decimal = Decimal(0)
+    command_notes: tuple[str, ...] = ()
     model: str = ""
     names_tools: bool = False
     note: NoteSeen | None = None

@@ -77,6 +77,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
         day_usd=e.day_usd,
+        command_notes=e.command_notes,
         models=(e.model,),
         names_tools=e.names_tools,
     )

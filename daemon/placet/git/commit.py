@@ -134,7 +134,7 @@ def note_brought(wt: Worktree, paths: Sequence[str]) -> frozenset[str]:
 
     From then on they are no changes of the worktree.
     """
-    asked = ("ls-files", "-z", "--", *(f":(literal){path}" for path in paths))
+    asked = ("ls-files", "-z", "--", *paths)
     tracked = items_of(run_git(query_place(wt), *asked)[1]) if paths else []
     free = [path for path in paths if not any(_is_below(one, {path}) for one in tracked)]
     (wt.git_dir / BROUGHT).write_bytes(os.fsencode("\0".join(free)))

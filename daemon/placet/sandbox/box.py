@@ -24,6 +24,20 @@ class Level(IntEnum):
         return ("none", "sandbox-exec", "Landlock + seccomp", "bubblewrap + seccomp")[self]
 
 
+LANDLOCK_LACKS = (
+    "Here commands run in Landlock only: tests that open sockets fail, and so does what names the "
+    "checkout by its path, such as an editable install. Commands can change modes and times of all "
+    "your files. With bubblewrap none of this holds."
+)
+"""What level 2 lacks, for people."""
+NO_SANDBOX = (
+    "This machine has no sandbox that you accepted. Install bubblewrap. Or accept Landlock, where "
+    "commands can change modes and times of all your files: "
+    "placet config set commands.sandbox landlock"
+)
+"""Why commands do not run, for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
     """A command's limits.

@@ -94,6 +94,13 @@ def probe(wanted: Level | None = None) -> Probe:
     return Probe(Level.NONE, tuple(findings))
 
 
+def starts(level: Level) -> bool:
+    """Return whether a box of this level starts here; only `probe` says whether it holds."""
+    with _folder() as folder, suppress(PlacetError):
+        return run(["true"], Box(Path(folder)), level).exit_code == 0
+    return False
+
+
 def make_undumpable() -> None:
     """Make this process's memory and environment unreadable to all but root (Linux).
 

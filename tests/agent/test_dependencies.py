@@ -246,7 +246,7 @@ def test_place_is_kept_where_checkout_holds_more(
 ) -> None:
     vault, worktrees = tmp_path / "vault", tmp_path / "state"
     assert why_elsewhere(repo, vault, worktrees, ()) == ""
-    assert "it holds" in why_elsewhere(repo, repo.path / "notes", worktrees, ())
+    assert "overlaps" in why_elsewhere(repo, repo.path / "notes", worktrees, ())
     assert "it lies in" in why_elsewhere(repo, vault, worktrees, (tmp_path / "src",))
     git(repo.path, "worktree", "add", "-q", str(tmp_path / "linked"))
     linked = open_repo(tmp_path / "linked")

@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from placet.errors import ToolError, UserError
 from placet.sandbox import levels, seccomp, visible_paths
 from placet.sandbox.box import Box, BoxLimits, Level
-from placet.sandbox.cleanup import end_left_behind
+from placet.sandbox.cleanup import end_left_behind, scratch_prefix, temporary
 from placet.sandbox.probe import GAPS, NAMES, Probe, probe
 from placet.sandbox.run import Kept, exec_in_box, run
 from placet.sandbox.seccomp import Sockets
@@ -431,7 +431,9 @@ def test_cleanup_ends_boxes_only_below_its_folder(level: Level, tmp_path: Path) 
         assert wait_for(lambda: (ours / "done").exists() and (other / "done").exists(), 30)
         daemon.send_signal(signal.SIGSTOP)
         try:
+            assert list(temporary().glob(f"{scratch_prefix(ours)}*"))
             assert end_left_behind(tmp_path / "worktrees") > 0
+            assert not list(temporary().glob(f"{scratch_prefix(ours)}*"))
             assert wait_for(
                 lambda: [pid for pid in at_work_in(ours) if pid != daemon.pid] == [], 30
             )
@@ -934,6 +936,13 @@ def test_dependencies_are_shown_read_only(wall: Level, mission: Box, checkout: P
         assert run(["cat", path], mission, wall).stdout == (checkout / path).read_text()
         assert run(["sh", "-c", f"echo changed > {path}"], mission, wall).exit_code != 0
     assert sorted(p.name for p in mission.worktree.iterdir()) == [".git", ".gitignore", "code.py"]
+
+
+def test_login_of_pip_is_masked(mission: Box, checkout: Path) -> None:
+    needs(Level.BUBBLEWRAP)
+    (checkout / ".venv/pip.conf").write_text("index-url = https://ann:word@pip.example.org")
+    ran = run(["cat", ".venv/pip.conf"], mission, Level.BUBBLEWRAP)
+    assert (ran.stdout, ran.exit_code) == ("", 0)
 
 
 def test_used_or_linked_place_is_left_alone(wall: Level, mission: Box) -> None:

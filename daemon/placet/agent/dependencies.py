@@ -170,8 +170,10 @@ def why_elsewhere(repo: Repo, vault: Path, worktrees: Path, readable: Sequence[P
         return "it is bare"
     if repo.git_dir != repo.common_dir:
         return "it is a linked worktree"
+    if overlaps(repo, vault):
+        return "it overlaps with the vault"
     view = see(Box(worktrees / "mission", readable=tuple(readable)))
-    inside = (Path.home(), vault, worktrees, *readable)
+    inside = (Path.home(), worktrees, *readable)
     around = (*SYSTEM, *_MACHINE, *view.tools, *view.caches.values())
     if place := next((p for p in inside if p.resolve().is_relative_to(repo.path)), None):
         return f"it holds {place}"

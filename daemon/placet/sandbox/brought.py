@@ -77,27 +77,31 @@ def has_plain_parents(worktree: Path, place: Path) -> bool:
     )
 
 
-def sockets_below(folder: Path, *, once: bool) -> tuple[Path, ...]:
-    """Return the unix sockets in a folder; with `once` as they were when it was first asked.
+def to_mask(folder: Path, *, once: bool) -> tuple[Path, ...]:
+    """Return what nobody may reach in a folder: unix sockets, and settings of pip with a login.
 
-    A tool chain may have 100,000 files.
+    With `once` as they were when it was first asked: a tool chain may have 100,000 files.
     """
-    return _known_sockets(folder) if once else tuple(_sockets(folder))
+    return _known(folder) if once else tuple(_found(folder))
 
 
 @lru_cache(maxsize=1024)
-def _known_sockets(folder: Path) -> tuple[Path, ...]:
-    return tuple(_sockets(folder))
+def _known(folder: Path) -> tuple[Path, ...]:
+    return tuple(_found(folder))
 
 
-def _sockets(top: Path) -> Iterator[Path]:
+def _found(top: Path) -> Iterator[Path]:
     ahead = [str(top)]
     while ahead:
         with suppress(OSError), os.scandir(ahead.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     ahead.append(entry.path)
-                elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()) and (
-                    stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
-                ):
+                elif entry.name == "pip.conf" or _is_socket(entry):
                     yield Path(entry.path)
+
+
+def _is_socket(entry: os.DirEntry[str]) -> bool:
+    if entry.is_file(follow_symlinks=False) or entry.is_symlink():
+        return False  # known without a system call
+    return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)

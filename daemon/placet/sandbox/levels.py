@@ -32,8 +32,8 @@ from placet.disk.files import delete_tree
 from placet.errors import ToolError, UserError
 from placet.sandbox import seccomp
 from placet.sandbox.box import Box, Level
-from placet.sandbox.brought import linked, mount_points, sockets_below
-from placet.sandbox.cleanup import kept_git_file
+from placet.sandbox.brought import linked, mount_points, to_mask
+from placet.sandbox.cleanup import kept_git_file, scratch_prefix, temporary
 from placet.sandbox.seatbelt import profile
 from placet.sandbox.seccomp import Sockets
 from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths, program, see
@@ -95,24 +95,13 @@ def starting(argv: Sequence[str], box: Box, level: Level, *, terminal: bool) -> 
     command = [program(argv[0], box, seen), *argv[1:]]
     environment = {"PATH": os.pathsep.join(seen.path), "LANG": "C.UTF-8", "TERM": "dumb"}
     with ExitStack() as stack:
-        scratch = _scratch(stack)
+        scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(box.worktree), dir=temporary()))
+        stack.callback(delete_tree, scratch)
         args = (stack, command, environment, box, seen, scratch)
         if level is Level.BUBBLEWRAP:
             yield _bubblewrapped(*args, terminal=terminal)
         else:
             yield _launched(*args, level, terminal=terminal)
-
-
-def temporary() -> Path:
-    """Return where boxes have their private temporary folders: on a disk if there is one."""
-    disk = Path("/var/tmp")  # noqa: S108  used with mkdtemp
-    return disk if os.access(disk, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-
-
-def _scratch(stack: ExitStack) -> Path:
-    scratch = Path(tempfile.mkdtemp(prefix="placet-box-", dir=temporary()))
-    stack.callback(delete_tree, scratch)
-    return scratch
 
 
 def _pipe() -> tuple[IO[bytes], IO[bytes]]:
@@ -247,7 +236,7 @@ def _mounts(
     found |= {place: _shown(path, place) for place, path in read_only.items()}
     if not box.network:  # with it, there are no unix sockets
         for place, path in read_only.items():
-            for unix in sockets_below(path, once=place != _GIT and path not in box.read_only):
+            for unix in to_mask(path, once=place != _GIT and path not in box.read_only):
                 masked = place / unix.relative_to(path)
                 found[masked] = _shown(Path("/dev/null"), masked)
     return found

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from placet.errors import ToolError, UserError
 from placet.sandbox.box import Box, BoxLimits, Level, Ran
-from placet.sandbox.cleanup import delete_special_files
-from placet.sandbox.levels import Start, starting, temporary
+from placet.sandbox.cleanup import delete_special_files, temporary
+from placet.sandbox.levels import Start, starting
 
 
 class Kept:

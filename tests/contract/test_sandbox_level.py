@@ -938,6 +938,34 @@ def test_dependencies_are_shown_read_only(wall: Level, mission: Box, checkout: P
     assert sorted(p.name for p in mission.worktree.iterdir()) == [".git", ".gitignore", "code.py"]
 
 
+def test_sockets_in_shown_folders_are_masked(
+    mission: Box, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(Level.BUBBLEWRAP)
+    (tmp_path / "tool/bin").mkdir(parents=True)
+    (tmp_path / "tool/lib").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}/tool/bin:{os.environ['PATH']}")
+    source = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    places = {
+        ".git/s": "/run/placet/git/s",
+        ".venv/s": f"{checkout}/.venv/s",
+        "web/node_modules/x/s": "web/node_modules/x/s",
+        "../../tool/lib/s": f"{tmp_path}/tool/lib/s",
+    }
+    for real, shown in places.items():
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str((checkout / real).resolve()))
+            server.listen()
+            assert (
+                run(
+                    ["python3", "-c", source, str((checkout / real).resolve())], mission, Level.NONE
+                ).exit_code
+                == 0
+            )
+            ran = run(["python3", "-c", source, shown], mission, Level.BUBBLEWRAP)
+            assert "ConnectionRefusedError" in ran.stderr, (real, ran)
+
+
 def test_login_of_pip_is_masked(mission: Box, checkout: Path) -> None:
     needs(Level.BUBBLEWRAP)
     (checkout / ".venv/pip.conf").write_text("index-url = https://ann:word@pip.example.org")

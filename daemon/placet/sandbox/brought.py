@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -77,12 +77,26 @@ def has_plain_parents(worktree: Path, place: Path) -> bool:
     )
 
 
-def to_mask(folder: Path, *, once: bool) -> tuple[Path, ...]:
-    """Return what nobody may reach in a folder: unix sockets, and settings of pip with a login.
+def to_mask(shown: Mapping[Path, Path], box: Box) -> Iterator[Path]:
+    """Yield the places that nobody may reach, of places and what they show.
 
-    With `once` as they were when it was first asked: a tool chain may have 100,000 files.
+    Those are unix sockets with a server, and settings of pip with a login. git's folders are
+    searched, dependencies when they are shown first: they may have 100,000 files. Of tool chains,
+    which may have more, only sockets that the kernel lists are known.
     """
-    return _known(folder) if once else tuple(_found(folder))
+    listed = [Path(line[-1]) for line in _unix_sockets() if line[-1].startswith("/")]
+    often = {*box.read_only, *((box.git[0],) if box.git else ())}
+    for place, path in shown.items():
+        found = {unix for unix in listed if unix.is_relative_to(path) and unix.is_socket()}
+        if path in often:
+            found |= {*_found(path)}
+        elif path in box.brought.values() or path in box.readable:
+            found |= {*_known(path)}
+        yield from (place / one.relative_to(path) for one in found)
+
+
+def _unix_sockets() -> list[list[str]]:
+    return [line.split(maxsplit=7) for line in Path("/proc/net/unix").read_text().splitlines()]
 
 
 @lru_cache(maxsize=1024)

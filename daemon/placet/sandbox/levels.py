@@ -213,6 +213,7 @@ def _mounts(
     """
     for name in ("home", "tmp"):
         (scratch / name).mkdir()
+    (scratch / "empty").touch()
     home, tmp = _home(), ("--bind", str(scratch / "tmp"))
     found: dict[Path, tuple[str, ...]] = {}
     found[home] = ("--bind", str(scratch / "home"), str(home))
@@ -235,10 +236,7 @@ def _mounts(
     read_only |= brought
     found |= {place: _shown(path, place) for place, path in read_only.items()}
     if not box.network:  # with it, there are no unix sockets
-        for place, path in read_only.items():
-            for unix in to_mask(path, once=place != _GIT and path not in box.read_only):
-                masked = place / unix.relative_to(path)
-                found[masked] = _shown(Path("/dev/null"), masked)
+        found |= {place: _shown(scratch / "empty", place) for place in to_mask(read_only, box)}
     return found
 
 

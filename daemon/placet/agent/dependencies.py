@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from placet.disk.files import delete_tree
-from placet.git.commit import note_brought
+from placet.git.commit import is_below, note_brought
 from placet.git.repository import ignored_paths
 from placet.git.run import Repo
 from placet.git.worktree import Worktree
@@ -37,6 +37,9 @@ _CONFIGURED = (
     "Makefile", "Makefile.in", "config.*", "configure", "aclocal.m4", "libtool", "stamp-h*", "*.pc",
     ".deps/", "ar-lib", "compile", "depcomp", "install-sh", "ltmain.sh", "missing", "test-driver",
 )  # fmt: skip
+_NOISE = frozenset((
+    "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".DS_Store",
+))  # fmt: skip
 _MAX_FILE_BYTES = 1_000_000
 _MAX_BYTES = 50_000_000
 _ENVIRONMENT_FOLDERS = (
@@ -88,34 +91,32 @@ def brought(repo: Repo, shown: Sequence[str] = (), copy: Sequence[str] = ()) -> 
     ignored = ignored_paths(repo)
     elsewhere = [name for name in shown if name.startswith(("/", "~"))]
     named = [name.strip("/") for name in shown if name not in elsewhere]
-    own = [name.strip("/") for name in copy]
-    copied = list(_matching(repo.path, ignored, own))
-    shared = [
-        path
-        for path in (*_matching(repo.path, ignored, named), *_dependencies(repo.path, ignored))
-        if not any(path.is_relative_to(one) for one in copied)
-    ]
-    taken = (*shared, *copied)
-    rest = [
-        entry for entry in ignored if not any(PurePosixPath(entry).is_relative_to(t) for t in taken)
-    ]
-    generated = [entry for entry in rest if _is_generated(repo.path, entry, ignored)]
-    folders = [expand_home(name) for name in elsewhere]
-    asked = [*zip(elsewhere, map(Path.is_dir, folders), strict=True)]
-    asked += [(name, any(p.is_relative_to(name) for p in taken)) for name in (*named, *own)]
+    copied = tuple(_matching(repo.path, ignored, [name.strip("/") for name in copy]))
+    own = frozenset(map(str, copied))
+    found = (*_matching(repo.path, ignored, named), *_dependencies(repo.path, ignored))
+    shared = tuple(dict.fromkeys(path for path in found if not is_below(str(path), own)))
+    taken = own.union(map(str, shared))
+    rest = [entry for entry in ignored if not is_below(entry, taken)]
+    generated = [entry for entry in rest if _is_generated(repo.path, entry, frozenset(ignored))]
+    folders = {name: expand_home(name) for name in elsewhere}
+    # of a folder with other files, git names the ignored ones too
+    above = {str(parent) for entry in ignored for parent in PurePosixPath(entry).parents}
     return Brought(
-        tuple(dict.fromkeys(shared)),
-        tuple(copied),
+        shared,
+        copied,
         tuple(map(PurePosixPath, generated)),
-        tuple(folder for folder in folders if folder.is_dir()),
-        tuple(entry for entry in rest if not _is_seen(entry, (*generated, *ignored))),
-        tuple(name for name, there in asked if not there),
+        tuple(folder for folder in folders.values() if folder.is_dir()),
+        tuple(
+            entry
+            for entry in rest
+            if entry not in generated
+            and not {entry.strip("/"), Path(entry).name} & (above | _NOISE)
+        ),
+        (
+            *(name for name, folder in folders.items() if not folder.is_dir()),
+            *(n for n in (*named, *copy) if not [*_matching(repo.path, ignored, [n.strip("/")])]),
+        ),
     )
-
-
-def _is_seen(entry: str, found: Sequence[str]) -> bool:
-    """Return whether a path comes along, or is a folder of which git names what is in it."""
-    return found.count(entry) > 1 or any(one.startswith(entry) for one in found if one != entry)
 
 
 def _dependencies(top: Path, ignored: Sequence[str]) -> Iterator[PurePosixPath]:
@@ -146,7 +147,7 @@ def _is_plain(top: Path, path: PurePosixPath) -> bool:
     return False
 
 
-def _is_generated(top: Path, entry: str, ignored: Sequence[str]) -> bool:
+def _is_generated(top: Path, entry: str, ignored: Collection[str]) -> bool:
     path = PurePosixPath(entry)
     name = path.name + ("/" if entry.endswith("/") else "")
     if any(fnmatchcase(name, pattern) for pattern in _GENERATED):

@@ -76,7 +76,7 @@ def changes_in(wt: Worktree, place: Place) -> tuple[str, list[FileChange], bool]
     more = approved_by_name(wt, {change.path for change in changes})
     changes += [FileChange(path, "A") for path in more]
     brought = brought_paths(wt)
-    changes = [change for change in changes if not _is_below(change.path, brought)]
+    changes = [change for change in changes if not is_below(change.path, brought)]
     return tip, sorted(changes, key=lambda change: change.path), begun
 
 
@@ -123,7 +123,7 @@ def ignored_files(wt: Worktree) -> list[str]:
     """
     found = items_of(run_git(query_place(wt), "ls-files", "-z", *IGNORED)[1])
     brought = brought_paths(wt)
-    return [path for path in found if not _is_below(path, brought)]
+    return [path for path in found if not is_below(path, brought)]
 
 
 # --- brought from the checkout
@@ -136,7 +136,7 @@ def note_brought(wt: Worktree, paths: Sequence[str]) -> frozenset[str]:
     """
     asked = ("ls-files", "-z", "--", *paths)
     tracked = items_of(run_git(query_place(wt), *asked)[1]) if paths else []
-    free = [path for path in paths if not any(_is_below(one, {path}) for one in tracked)]
+    free = [path for path in paths if not any(is_below(one, {path}) for one in tracked)]
     (wt.git_dir / BROUGHT).write_bytes(os.fsencode("\0".join(free)))
     return frozenset(free)
 
@@ -149,7 +149,7 @@ def brought_paths(wt: Worktree) -> frozenset[str]:
     return frozenset()
 
 
-def _is_below(path: str, folders: Collection[str]) -> bool:
+def is_below(path: str, folders: Collection[str]) -> bool:
     """Return whether a path is one of these, or below one."""
     pure = PurePosixPath(path)
     return str(pure) in folders or any(str(folder) in folders for folder in pure.parents)

@@ -138,7 +138,7 @@ def send_udp() -> None:
 def connect_unix() -> None:
     """Connect to a socket in the file system (docker, D-Bus, ssh-agent)."""
     with socket.socket(socket.AF_UNIX) as sender:
-        sender.connect(str(_outside("socket")))
+        sender.connect(str(_outside("s")))
 
 
 def connect_shown() -> None:

@@ -175,7 +175,7 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
     with ExitStack() as stack:
         outside = _outside(stack)
         tmp = Path(stack.enter_context(_folder()))
-        worktree, repository = outside / "worktree", outside / "repository"
+        worktree, repository = outside / "tree", outside / "repo"
         worktree.mkdir()
         (repository / "hooks").mkdir(parents=True)
         (worktree / ".git").write_text(f"gitdir: {repository}\n")
@@ -197,13 +197,13 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
             "file_bytes": _LIMITS.file_bytes,
             "shm_bytes": _LIMITS.shm_bytes,
         }
-        checkout, tools = outside / "checkout", outside / "tools"
+        checkout, tools = outside / "app", outside / "tool"
         (checkout / ".venv").mkdir(parents=True)
         tools.mkdir()
         folders = (repository, checkout / ".venv", tools)
         for folder in (outside, *folders):
-            _listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "socket"))
-        targets["sockets"] = [str(folder / "socket") for folder in (*folders, worktree / ".venv")]
+            _listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
+        targets["sockets"] = [str(folder / "s") for folder in (*folders, worktree / ".venv")]
         if sys.platform == "linux":
             _listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{canary}")
             shared = Path("/dev/shm", canary)  # noqa: S108  an attack's target with a random name

@@ -31,7 +31,10 @@ from placet.secrets import find_secrets, secret_file
 _FOLDERS = ("node_modules", ".tox", ".nox")
 _ENVIRONMENTS = (".venv", "venv")
 # gettext, extension modules, the versions that hatch-vcs and setuptools-scm write
-_GENERATED = ("*.mo", "*.so", "*.pyd", "*version*.py", "*.egg-info/")
+_GENERATED = (
+    "*.mo", "*.so", "*.pyd", "version.py", "_version.py", "__version__.py", "*_version.py",
+    "*.egg-info/",
+)  # fmt: skip
 # what `configure` made, in and below the folder of its config.status
 _CONFIGURED = (
     "Makefile", "Makefile.in", "config.*", "configure", "aclocal.m4", "libtool", "stamp-h*", "*.pc",

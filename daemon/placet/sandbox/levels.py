@@ -235,9 +235,7 @@ def _mounts(
         read_only[git] = git
     read_only |= brought
     found |= {place: _shown(path, place) for place, path in read_only.items()}
-    if not box.network:  # with it, there are no unix sockets
-        found |= {place: _shown(scratch / "empty", place) for place in to_mask(read_only, box)}
-    return found
+    return found | {p: _shown(scratch / "empty", p) for p in to_mask(read_only, box)}
 
 
 def _shown(path: Path, place: Path) -> tuple[str, ...]:

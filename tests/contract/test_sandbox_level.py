@@ -923,6 +923,21 @@ def test_commands_see_mission_in_place_of_checkout(mission: Box, checkout: Path)
         assert run([program], mission, Level.BUBBLEWRAP).stdout == "mission", program
 
 
+def test_project_comes_first_on_path_and_placet_last(
+    mission: Box, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placet = str(Path(sys.executable).parent)
+    (checkout / "bin").mkdir()
+    monkeypatch.setattr(sys, "prefix", str(Path(placet).parent))
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setenv("PATH", f"{placet}:{checkout}/bin:{mission.worktree}:/usr/bin:/bin")
+    path = visible_paths.see(mission).path
+    assert path[0] == f"{checkout}/.venv/bin"
+    assert path[-1] == placet
+    assert path.count(placet) == 1
+    assert not {f"{checkout}/bin", str(mission.worktree)} & {*path}
+
+
 def test_git_reads_in_place_of_checkout(mission: Box) -> None:
     needs(Level.BUBBLEWRAP)
     seen = run(["git", "status", "--porcelain"], mission, Level.BUBBLEWRAP)

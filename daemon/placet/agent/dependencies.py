@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -235,7 +236,7 @@ def bring_into(tree: Worktree, what: Brought, known: Sequence[str]) -> None:
 
     Repeated after a kill. A path that the commit has stays as it is. Raises OSError.
     """
-    top, left = tree.repo.path, _MAX_BYTES
+    top, left, now = tree.repo.path, _MAX_BYTES, time.time()
     for path in (*what.copied, *what.generated):
         _remove(tree.path, path)
     for path in what.copied:
@@ -249,7 +250,7 @@ def bring_into(tree: Worktree, what: Brought, known: Sequence[str]) -> None:
             size = (source.lstat() if _is_link(source) else source.stat()).st_size
             if size <= min(left, _MAX_FILE_BYTES) and not _is_secret(source, file, known):
                 left -= size
-                _copy_file(source, tree.path, file)
+                _copy_file(source, tree.path, file, now)
 
 
 def _can_take(worktree: Path, path: PurePosixPath) -> bool:
@@ -305,11 +306,12 @@ def _is_link(path: Path) -> bool:
     return path.is_symlink() and not any(map(path.resolve().is_relative_to, SYSTEM))
 
 
-def _copy_file(source: Path, worktree: Path, path: PurePosixPath) -> None:
+def _copy_file(source: Path, worktree: Path, path: PurePosixPath, now: float) -> None:
     if not _can_take(worktree, path):
         return
     place = worktree / path
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source, place, follow_symlinks=not _is_link(source))
     if _is_configured(place.name) and not place.is_symlink():
-        os.utime(place)  # else make would configure again: the commit's files are newer
+        # one time for all, else make would configure again: the commit's files are newer
+        os.utime(place, (now, now))

@@ -186,25 +186,10 @@ class _Commands:
         return run(*args, **options)
 
 
-@contextmanager
-def workplace(
-    bounds: Bounds,
-    repo: Repo,
-    tree: Worktree,
-    scope: Scope,
-    steer: Steer,
-    cancelled: Callable[[], bool],
-    *,
-    portal: str,
-    writable: bool,
-) -> Iterator[Workplace]:
-    """Give a place to work in: the worktree behind its wall, the vault's Knowledge, the box.
-
-    Commands may read but not change git's files in and around the worktree. They see it in place of
-    the portal's checkout, with what that has besides the commit.
-    """
+def _box(
+    bounds: Bounds, repo: Repo, tree: Worktree, scope: Scope, portal: str, what: Brought
+) -> Box:
     limits = bounds.config.limits
-    what = brought_by(bounds, repo, portal).for_worktree(tree, scope.by_name())
     box = Box(
         tree.path,
         read_only=(tree.git_dir, repo.common_dir),
@@ -225,7 +210,29 @@ def workplace(
         and portal in bounds.config.portals
         and not why_elsewhere(repo, bounds.vault, tree.path.parent, what.readable)
     ):
-        box = replace(box, read_only=(), git=(repo.common_dir, tree.git_dir))
+        return replace(box, read_only=(), git=(repo.common_dir, tree.git_dir))
+    return box
+
+
+@contextmanager
+def workplace(
+    bounds: Bounds,
+    repo: Repo,
+    tree: Worktree,
+    scope: Scope,
+    steer: Steer,
+    cancelled: Callable[[], bool],
+    *,
+    portal: str,
+    writable: bool,
+) -> Iterator[Workplace]:
+    """Give a place to work in: the worktree behind its wall, the vault's Knowledge, the box.
+
+    Commands may read but not change git's files in and around the worktree. They see it in place of
+    the portal's checkout, with what that has besides the commit.
+    """
+    what = brought_by(bounds, repo, portal).for_worktree(tree, scope.by_name())
+    box = _box(bounds, repo, tree, scope, portal, what)
     with ExitStack() as stack:
         clone = bounds.clone if isinstance(bounds, Ports) else None
         denied = denied_in(repo, bounds.vault) if clone is None else clone.denied

@@ -219,25 +219,27 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
             checkout=checkout,
             shared=(PurePosixPath(".venv"),),
         )
-        home = Path.home()
-        shown = (
-            *visible_paths.SYSTEM,
-            *visible_paths.see(box).tools,
-            *visible_paths.see(box).caches.values(),
-            worktree,
-            Path("/tmp"),  # noqa: S108 - looked at, not used
-            Path("/etc"),
-            Path("/dev"),
-        )
-        inside = [p.relative_to(home).parts for p in shown if p.is_relative_to(home)]
-        targets |= {
-            "home": str(home),
-            "home_tools": sorted({parts[0] for parts in inside if parts}),
-        }
+        targets |= {"home": str(Path.home()), "home_tools": _shown_of_home(box)}
         victim = subprocess.Popen(["sleep", "60"], env={"PATH": os.defpath, "KEY": canary})
         stack.callback(victim.wait)
         stack.callback(victim.kill)
         yield box, targets | {"victim": victim.pid}
+
+
+def _shown_of_home(box: Box) -> list[str]:
+    """Return the names in the home that a box shows, or that lead to what it shows."""
+    home, view = Path.home(), visible_paths.see(box)
+    shown = (
+        *visible_paths.SYSTEM,
+        *view.tools,
+        *view.caches.values(),
+        box.worktree,
+        Path("/tmp"),  # noqa: S108 - looked at, not used
+        Path("/etc"),
+        Path("/dev"),
+    )
+    inside = [p.relative_to(home).parts for p in shown if p.is_relative_to(home)]
+    return sorted({parts[0] for parts in inside if parts})
 
 
 def _queue(stack: ExitStack) -> int:

@@ -26,6 +26,7 @@ Nothing else is visible. The home is empty otherwise, and at level 3 at its real
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -64,6 +65,9 @@ _CACHES = (
     ".cargo/registry", ".cargo/git", ".cargo/config.toml", ".m2/repository", ".m2/wrapper",
     ".gradle/wrapper", "go/pkg/mod", ".cache/pre-commit", ".npm/_cacache",
 )  # fmt: skip
+
+
+_MAVEN = Path("/etc/maven/settings.xml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ def _see(
     tools = [tool for entry in (*entries, *brought) for tool in _tool_chain(entry, home)]
     tools += _shown_prefix(Path(sys.prefix), home)
     tools += _shown_prefix(Path(sys.base_prefix), home)
+    tools += [_MAVEN] if _is_cache(_MAVEN) else []
     tools = [part for tool in tools for part in _without(tool, (*own, *hidden))]
     tools = [tool for tool in tools if not _lies_in(tool, own)]
     caches = {name: home / name for name in _CACHES if _is_cache(home / name)}
@@ -130,7 +135,8 @@ def is_environment(folder: Path) -> bool:
 def _is_cache(path: Path) -> bool:
     """Return whether a cache is there, and no settings with a login."""
     if path.is_file():
-        return not redact(path.read_text("utf-8", "replace"))[1]
+        text = re.sub(r"(?s)<!--.*?-->", "", path.read_text("utf-8", "replace"))
+        return "<password>" not in text and not redact(text)[1]
     return _open_folder(path) and not path.is_symlink()
 
 

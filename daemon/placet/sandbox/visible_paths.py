@@ -51,7 +51,8 @@ ETC = (
     "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "resolv.conf", "services",
     "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
     # Debian's Maven and Java do not start without their own
-    "maven/m2.conf", "maven/logging", *sorted(p.name for p in Path("/etc").glob("java-*-openjdk")),
+    "maven/m2.conf", "maven/logging", "maven/toolchains.xml",
+    *sorted(p.name for p in Path("/etc").glob("java-*-openjdk")),
 )  # fmt: skip
 """Files of /etc that tools read and that hold no secret."""
 

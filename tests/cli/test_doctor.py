@@ -156,3 +156,16 @@ def test_doctor_reports_only_readable_key_file(
     assert "sk-secret" not in json.dumps(line)
     key.chmod(0o600)
     assert found(vault, "key") == []
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_doctor_says_what_landlock_lacks(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, accepted: bool
+) -> None:
+    monkeypatch.setattr("placet.cli.doctor.probe", lambda: Probe(Level.LANDLOCK, ()))
+    if accepted:
+        vault.click("config", "set", "commands.sandbox", "landlock")
+    (line,) = [line for line in doctor(vault.site) if line["what"] == "sandbox"]
+    assert line["state"] == ("warn" if accepted else "bad")
+    assert ("commands.sandbox landlock" in line["helps"]) is not accepted
+    assert "modes and times" in line["helps"]

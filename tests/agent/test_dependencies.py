@@ -90,6 +90,13 @@ def test_dependencies_are_shared_and_generated_files_copied(repo: Repo) -> None:
     assert found.unseen == ("venv/",)
 
 
+def test_many_folders_are_named_once(repo: Repo) -> None:
+    write(repo.path, {f"packages/p{n}/node_modules/x/i.js": "" for n in range(9)})
+    write(repo.path, {f"packages/p{n}/p.json": "{}" for n in range(9)})
+    git(repo.path, "add", "packages")
+    assert sorted(brought(repo).named) == ["**/.tox", "**/.venv", "**/node_modules"]
+
+
 SECRETS = [
     ".env",
     ".env.local",

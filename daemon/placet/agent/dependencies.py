@@ -44,6 +44,7 @@ _CONFIGURED = (
 _NOISE = frozenset((
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".DS_Store",
 ))  # fmt: skip
+_MAX_NAMED = 8
 _MAX_FILE_BYTES = 1_000_000
 _MAX_BYTES = 50_000_000
 _ENVIRONMENT_FOLDERS = (
@@ -71,8 +72,10 @@ class Brought:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """What a person is told of: all but generated files."""
-        return tuple(map(str, (*self.shared, *self.copied, *self.readable)))
+        """What a person is told of: all but generated files; of many, the names of the folders."""
+        paths = tuple(map(str, (*self.shared, *self.copied, *self.readable)))
+        few = len(paths) <= _MAX_NAMED
+        return paths if few else tuple(dict.fromkeys(f"**/{Path(path).name}" for path in paths))
 
     def for_worktree(self, tree: Worktree, named: Sequence[str]) -> Brought:
         """Return what a worktree gets: nothing that its commit has or the plan names in full.

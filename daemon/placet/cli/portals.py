@@ -125,7 +125,7 @@ def what_commands_see(site: Site, name: str) -> list[str]:
     repo = _repo_of(site, name)
     if repo is None or repo.is_bare:
         return []
-    bounds = Bounds(site.vault, load(site.vault), Level.BUBBLEWRAP, ())
+    bounds = Bounds(site.vault, site.in_force().config, Level.BUBBLEWRAP, ())
     what = brought_by(bounds, repo, name)
     why = why_elsewhere(repo, site.vault, site.state.worktrees, what.readable)
     lines = []

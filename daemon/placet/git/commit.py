@@ -129,14 +129,20 @@ def ignored_files(wt: Worktree) -> list[str]:
 # --- brought from the checkout
 
 
+_AT_ONCE = 500  # paths on one command line
+
+
 def note_brought(wt: Worktree, paths: Sequence[str]) -> frozenset[str]:
     """Note that placet brings these paths; return them without those that the commit has.
 
     From then on they are no changes of the worktree.
     """
-    asked = ("ls-files", "-z", "--", *paths)
-    tracked = items_of(run_git(query_place(wt), *asked)[1]) if paths else []
-    free = [path for path in paths if not any(is_below(one, {path}) for one in tracked)]
+    tracked: set[str] = set()
+    for at in range(0, len(paths), _AT_ONCE):
+        asked = ("ls-files", "-z", "--", *paths[at : at + _AT_ONCE])
+        for one in items_of(run_git(query_place(wt), *asked)[1]):
+            tracked.update((one, *map(str, PurePosixPath(one).parents)))
+    free = [path for path in paths if path not in tracked]
     (wt.git_dir / BROUGHT).write_bytes(os.fsencode("\0".join(free)))
     return frozenset(free)
 

@@ -15,7 +15,7 @@ from placet.agent.model_call import spent_in
 from placet.agent.planner import facts_of
 from placet.agent.record import BASE, PLACE, Record
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports, repository
+from placet.agent.workplace import Ports, command_notes, repository
 from placet.case.callout import PlanHead, headed
 from placet.case.case import Case
 from placet.case.events import Drafted
@@ -69,6 +69,7 @@ def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Draft
         base_commit=base,
         uncommitted=len(dirty_paths(repo)),
         day_usd=ports.config.limits.day_usd,
+        command_notes=command_notes(ports, repo, case.request.portal),
         model=given.model,
         names_tools=plan.scope.tools is not None,
     )

@@ -186,3 +186,16 @@ def test_doctor_warns_of_syncthing_above_state_folder(vault: TestVault, tmp_path
     assert f"({tmp_path})" in line["found"]
     said = vault.click("init", str(tmp_path / "another"), "--no-input").stderr
     assert "seems to be synced" in said
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_doctor_says_what_landlock_lacks(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, accepted: bool
+) -> None:
+    monkeypatch.setattr("placet.cli.doctor.probe", lambda: Probe(Level.LANDLOCK, ()))
+    if accepted:
+        vault.click("config", "set", "commands.sandbox", "landlock")
+    (line,) = [line for line in doctor(vault.site) if line["what"] == "sandbox"]
+    assert line["state"] == ("warn" if accepted else "bad")
+    assert ("commands.sandbox landlock" in line["helps"]) is not accepted
+    assert "modes and times" in line["helps"]

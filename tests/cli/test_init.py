@@ -276,3 +276,11 @@ def test_missing_vault_error_names_remedy(place: TestVault, tmp_path: Path, ther
     said = " ".join(place.click("status", "--vault", str(named), check=False).stderr.split())
     assert (f"{named} is not a folder." in said) is there
     assert (f"There is no folder {named}. Make one there: placet init" in said) is not there
+
+
+def test_init_says_that_commands_need_acceptance(
+    place: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("placet.cli.init.starts", lambda _: False)
+    said = place.click("init", str(place.root / "vault"), "--no-input").stderr
+    assert "placet config set commands.sandbox landlock" in " ".join(said.split())

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gitkit import commit_all, fingerprint, git, make_repo, settle_home
+from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
+from ptykit import Person, terminal
 from vaultkit import PLAN, TestVault, make_vault, meddling
 
 
@@ -201,3 +202,39 @@ def test_portal_without_commit_gets_command(vault: TestVault, tmp_path: Path) ->
     git(tmp_path, "init", "-q", "empty")
     said = " ".join(vault.click("portal", "add", "code", str(tmp_path / "empty")).stderr.split())
     assert "has no commit yet, so there is nothing to branch from. Make the first one: git" in said
+
+
+def test_portal_add_proposes_settings_and_enter_accepts(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", {".gitignore": ".tox/\nnode_modules/\n.env\n"})
+    write(repo, {".tox/py/x": "x", "node_modules/a/index.js": "a", ".env": "KEY=word"})
+    vault.here()  # the first start accepts what is there
+    with terminal(vault, "portal", "add", "web", str(repo), columns=200) as screen:
+        person = Person(screen)
+        said = person.sees("Add them? [Y/n]: ")
+        assert "Commands also see what git ignores: .tox, node_modules." in said
+        assert "They do not see: .env." in said
+        person.writes("")
+        assert person.ends() == 0
+    config = tomllib.loads((vault.root / "System/placet.toml").read_text())
+    assert config["portals"]["web"] == {"path": str(repo), "copy": [".tox"]}
+    assert "not accepted" not in vault.click("status").stdout
+    again = vault.click("portal", "check", "web")
+    assert "need these lines" not in again.stderr
+    assert "Programs: " in again.stdout
+
+
+def test_portal_check_says_why_place_differs(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    git(repo, "worktree", "add", "-q", str(tmp_path / "linked"))
+    vault.click("portal", "add", "linked", str(tmp_path / "linked"))
+    said = " ".join(vault.click("portal", "check", "linked").stdout.split())
+    assert "because it is a linked worktree" in said
+
+
+def test_changed_settings_of_portal_need_acceptance(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    vault.click("portal", "add", "web", str(repo))
+    vault.here()
+    config = vault.root / "System/placet.toml"
+    config.write_text(config.read_text() + 'see = [".env"]\n')
+    assert "portals.web.see" in vault.click("status").stdout

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 
 import pytest
@@ -33,9 +33,10 @@ from hypothesis import strategies as st
 from placet.errors import ToolError, UserError
 from placet.sandbox import levels, seccomp, visible_paths
 from placet.sandbox.box import Box, BoxLimits, Level
-from placet.sandbox.cleanup import end_left_behind
+from placet.sandbox.cleanup import end_left_behind, scratch_prefix, temporary
 from placet.sandbox.probe import GAPS, NAMES, Probe, probe
 from placet.sandbox.run import Kept, exec_in_box, run
+from placet.sandbox.seccomp import Sockets
 
 DAEMON = Path(__file__).parents[2] / "daemon"
 LINUX = sys.platform == "linux"
@@ -369,7 +370,7 @@ def test_command_starts_for_either_launcher_message_order(
 
 
 RUNS = """
-import sys; from pathlib import Path
+import sys; from pathlib import Path, PurePosixPath
 from placet.sandbox.box import Box, Level; from placet.sandbox.run import run
 boxes = [Box(Path(folder)) for folder in sys.argv[2:]]
 print("ready", flush=True)
@@ -430,7 +431,9 @@ def test_cleanup_ends_boxes_only_below_its_folder(level: Level, tmp_path: Path) 
         assert wait_for(lambda: (ours / "done").exists() and (other / "done").exists(), 30)
         daemon.send_signal(signal.SIGSTOP)
         try:
+            assert list(temporary().glob(f"{scratch_prefix(ours)}*"))
             assert end_left_behind(tmp_path / "worktrees") > 0
+            assert not list(temporary().glob(f"{scratch_prefix(ours)}*"))
             assert wait_for(
                 lambda: [pid for pid in at_work_in(ours) if pid != daemon.pid] == [], 30
             )
@@ -502,7 +505,7 @@ def test_background_child_does_not_delay_command(level: Level, box: Box) -> None
 def test_gigabyte_of_output_takes_at_most_20_mb(box: Box) -> None:
     source = """
 import re, sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from placet.sandbox.box import *
 from placet.sandbox.probe import *
 from placet.sandbox.run import *
@@ -532,6 +535,8 @@ print(peak() - before)
 FILL = """
 import os, sys, time
 how, count = sys.argv[1], int(sys.argv[2])
+if how == "temporary":
+    os.chdir(os.environ.get("TMPDIR", "/tmp"))
 held = open("held", "wb", buffering=0)
 if how == "deleted":
     os.unlink("held")
@@ -540,7 +545,7 @@ for number in range(count):
         held.write(bytes(1 << 20))
     else:
         with open(f"file-{number}", "wb", buffering=0) as file:
-            file.write(bytes(1 << 20 if how == "many" else 0))
+            file.write(bytes(0 if how == "empty" else 1 << 20))
     if how != "empty" or number % 20 == 0:
         time.sleep(0.003)
 time.sleep(float(sys.argv[3]))
@@ -548,7 +553,7 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("how", ["many", "deleted", "empty"])
+@pytest.mark.parametrize("how", ["many", "deleted", "empty", "temporary"])
 @pytest.mark.thinned(3)
 def test_command_filling_disk_is_killed(level: Level, box: Box, how: str) -> None:
     """No file is larger than its limit, but there are many, or one that no folder shows.
@@ -591,7 +596,7 @@ def test_memfd_memory_counts_against_limit(wall: Level, box: Box) -> None:
     """Each is smaller than a file may be, and RLIMIT_DATA counts none of them."""
     ran = run(
         ["python3", "-c", MEMORY_FILES, "40"],
-        limited(box, memory_bytes=128 << 20, tmp_bytes=1 << 20),
+        limited(box, memory_bytes=128 << 20, shm_bytes=1 << 20),
         wall,
     )
     assert (ran.exit_code, ran.stdout) == (None, "")
@@ -872,6 +877,172 @@ def test_added_readable_folder_is_not_writable(wall: Level, box: Box, tmp_path: 
     assert run(["touch", str(added / "b")], more, wall).exit_code == 1
 
 
+# ---- what the checkout has besides the commit
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with an environment and dependencies that git ignores."""
+    checkout = tmp_path / "src" / "app"
+    for name, text in (
+        ("code.py", "checkout"),
+        (".venv/pyvenv.cfg", f"home = {Path(sys.base_prefix, 'bin')}"),
+        (".venv/lib/module", "installed"),
+        (".venv/bin/tool", f"#!{checkout}/.venv/bin/sh\ncat {checkout}/code.py\n"),
+        ("web/node_modules/x/index.js", "x"),
+    ):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text(text)
+    (checkout / ".venv/bin/sh").symlink_to("/bin/sh")
+    (checkout / ".venv/bin/tool").chmod(0o755)
+    return checkout
+
+
+@pytest.fixture
+def mission(checkout: Path, tmp_path: Path) -> Box:
+    """A worktree of that repository with its own code, shown in its place."""
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-C", str(checkout)]
+    tree = tmp_path / "state" / "mission"
+    (checkout / ".gitignore").write_text(".venv/\nnode_modules/\n")
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"],
+                    ["worktree", "add", "-q", str(tree)]):  # fmt: skip
+        subprocess.run([*git, *command], check=True)
+    (tree / "code.py").write_text("mission")
+    return Box(
+        tree,
+        checkout=checkout,
+        shared=(PurePosixPath(".venv"), PurePosixPath("web/node_modules")),
+        git=(checkout / ".git", checkout / ".git/worktrees/mission"),
+    )
+
+
+def test_commands_see_mission_in_place_of_checkout(mission: Box, checkout: Path) -> None:
+    needs(Level.BUBBLEWRAP)
+    assert run(["pwd"], mission, Level.BUBBLEWRAP).stdout == f"{checkout}\n"
+    for program in ("tool", ".venv/bin/tool", f"{checkout}/.venv/bin/tool"):
+        assert run([program], mission, Level.BUBBLEWRAP).stdout == "mission", program
+
+
+def test_project_comes_first_on_path_and_placet_last(
+    mission: Box, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placet = str(Path(sys.executable).parent)
+    (checkout / "bin").mkdir()
+    monkeypatch.setattr(sys, "prefix", str(Path(placet).parent))
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setenv("PATH", f"{placet}:{checkout}/bin:{mission.worktree}:/usr/bin:/bin")
+    path = visible_paths.see(mission).path
+    assert path[0] == f"{checkout}/.venv/bin"
+    assert path[-1] == placet
+    assert path.count(placet) == 1
+    assert not {f"{checkout}/bin", str(mission.worktree)} & {*path}
+
+
+def test_git_reads_in_place_of_checkout(mission: Box) -> None:
+    needs(Level.BUBBLEWRAP)
+    seen = run(["git", "status", "--porcelain"], mission, Level.BUBBLEWRAP)
+    assert (seen.stdout, seen.exit_code) == (" M code.py\n", 0), seen
+    for command in (["git", "commit", "-aqm", "x"], ["git", "config", "a.b", "c"]):
+        assert run(command, mission, Level.BUBBLEWRAP).exit_code != 0
+
+
+def test_dependencies_are_shown_read_only(wall: Level, mission: Box, checkout: Path) -> None:
+    for path in (".venv/lib/module", "web/node_modules/x/index.js"):
+        assert run(["cat", path], mission, wall).stdout == (checkout / path).read_text()
+        assert run(["sh", "-c", f"echo changed > {path}"], mission, wall).exit_code != 0
+    assert sorted(p.name for p in mission.worktree.iterdir()) == [".git", ".gitignore", "code.py"]
+
+
+def test_sockets_in_shown_folders_are_masked(
+    mission: Box, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(Level.BUBBLEWRAP)
+    (tmp_path / "tool/bin").mkdir(parents=True)
+    (tmp_path / "tool/lib").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}/tool/bin:{os.environ['PATH']}")
+    source = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    places = {
+        ".git/s": "/run/placet/git/s",
+        ".venv/s": f"{checkout}/.venv/s",
+        "web/node_modules/x/s": "web/node_modules/x/s",
+        "../../tool/lib/s": f"{tmp_path}/tool/lib/s",
+    }
+    for real, shown in places.items():
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str((checkout / real).resolve()))
+            server.listen()
+            assert (
+                run(
+                    ["python3", "-c", source, str((checkout / real).resolve())], mission, Level.NONE
+                ).exit_code
+                == 0
+            )
+            ran = run(["python3", "-c", source, shown], mission, Level.BUBBLEWRAP)
+            assert "ConnectionRefusedError" in ran.stderr, (real, ran)
+
+
+def test_login_of_pip_is_masked(mission: Box, checkout: Path) -> None:
+    needs(Level.BUBBLEWRAP)
+    (checkout / ".venv/pip.conf").write_text("index-url = https://ann:word@pip.example.org")
+    ran = run(["cat", ".venv/pip.conf"], mission, Level.BUBBLEWRAP)
+    assert (ran.stdout, ran.exit_code) == ("", 0)
+
+
+def test_used_or_linked_place_is_left_alone(wall: Level, mission: Box) -> None:
+    (mission.worktree / ".venv").mkdir()
+    (mission.worktree / ".venv/mine").write_text("mine")
+    (mission.worktree / "web").symlink_to("/")
+    assert run(["cat", ".venv/mine"], mission, wall).stdout == "mine"
+    assert run(["ls", "web/node_modules"], mission, wall).exit_code != 0
+    assert (mission.worktree / ".venv/mine").read_text() == "mine"
+
+
+def test_program_of_checkout_alone_is_named(wall: Level, mission: Box, checkout: Path) -> None:
+    (checkout / "build").mkdir()
+    (checkout / "build/app").write_text("")
+    with pytest.raises(ToolError, match="is in your checkout, but git ignores it"):
+        run(["build/app"], mission, wall)
+
+
+def test_home_has_its_place_and_only_caches(wall: Level, box: Box, home: Path) -> None:
+    for name in ("registry/a", "credentials.toml", "config.toml"):
+        (home / ".cargo" / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / ".cargo" / name).write_text("[net]\noffline = true\n")
+    (home / ".m2/repository").mkdir(parents=True)
+    (home / ".m2/settings.xml").write_text("login")
+    visible_paths._see.cache_clear()
+    listed = run(["sh", "-c", "cd ~/.cargo; ls; ls ~/.m2; touch ~/mine"], box, wall)
+    assert listed.stdout.split()[-3:] == ["config.toml", "registry", "repository"], listed
+    assert not (home / "mine").exists()
+    if wall is Level.BUBBLEWRAP:
+        assert run(["sh", "-c", "echo ~"], box, wall).stdout == f"{home}\n"
+    (home / ".cargo/config.toml").write_text("[registry]\ntoken = 'cioAbc123def456ghi789'\n")
+    visible_paths._see.cache_clear()
+    assert "config" not in run(["sh", "-c", "ls ~/.cargo"], box, wall).stdout
+
+
+def test_rename_between_folders_works(wall: Level, box: Box) -> None:
+    moved = "mkdir a b && touch a/x && mv -T a/x b/x && ln b/x a/y && ls a b"
+    ran = run(["sh", "-c", moved], box, wall)
+    assert ran.stdout.split() == ["a:", "y", "b:", "x"], ran
+
+
+def test_own_network_serves_and_connects(box: Box) -> None:
+    needs(Level.BUBBLEWRAP)
+    source = """
+import socket
+for family, place in (socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_UNIX, "s"), (socket.AF_UNIX, "\\0s"):
+    with socket.create_server(place, family=family) if family == socket.AF_INET else socket.socket(family) as server:
+        if family == socket.AF_UNIX:
+            server.bind(place)
+            server.listen()
+        with socket.socket(family) as client:
+            client.connect(server.getsockname())
+            print("open")
+"""
+    assert run(["python3", "-c", source], box, Level.BUBBLEWRAP).stdout.split() == ["open"] * 3
+
+
 # ---- network
 
 CONNECT = """
@@ -892,9 +1063,7 @@ except OSError:
 
 
 @pytest.mark.parametrize("network", [True, False])
-def test_network_permission_opens_tcp_but_no_unix_socket(
-    wall: Level, box: Box, network: bool
-) -> None:
+def test_network_permission_opens_only_tcp_to_machine(wall: Level, box: Box, network: bool) -> None:
     name = f"placet-{os.getpid()}-{threading.get_ident()}"
     with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix:
         tcp.bind(("127.0.0.1", 0))
@@ -903,17 +1072,28 @@ def test_network_permission_opens_tcp_but_no_unix_socket(
         unix.listen()
         command = ["python3", "-c", CONNECT, str(tcp.getsockname()[1]), name]
         ran = run(command, Box(box.worktree, network=network), wall)
-        assert ran.stdout.split() == ["open" if network else "closed", "closed", "closed"], ran
+        has_own_network = wall is Level.BUBBLEWRAP and not network
+        pair = "open" if has_own_network else "closed"
+        assert ran.stdout.split() == ["open" if network else "closed", "closed", pair], ran
 
 
 # ---- the filter, decided here for both machines
 
 CALLS = {
     "x86_64": {"read": 0, "socket": 41, "socketpair": 53, "clone": 56, "clone3": 435, "ioctl": 16,
-               "ptrace": 101, "shmget": 29, "fallocate": 285, "open_tree_attr": 467},
+               "ptrace": 101, "fallocate": 285, "open_tree_attr": 467, "prlimit64": 302,
+               "shmget": 29, "shmat": 30, "shmctl": 31, "shmdt": 67, "semget": 64, "semop": 65,
+               "semctl": 66, "semtimedop": 220, "msgget": 68, "msgsnd": 69, "msgrcv": 70,
+               "msgctl": 71, "mq_open": 240, "mq_unlink": 241, "mq_timedsend": 242,
+               "mq_timedreceive": 243, "mq_notify": 244, "mq_getsetattr": 245},
     "aarch64": {"read": 63, "socket": 198, "socketpair": 199, "clone": 220, "clone3": 435, "ioctl": 29,
-                "ptrace": 117, "shmget": 194, "fallocate": 47, "open_tree_attr": 467},
+                "ptrace": 117, "fallocate": 47, "open_tree_attr": 467, "prlimit64": 261,
+                "shmget": 194, "shmat": 196, "shmctl": 195, "shmdt": 197, "semget": 190, "semop": 193,
+                "semctl": 191, "semtimedop": 192, "msgget": 186, "msgsnd": 189, "msgrcv": 188,
+                "msgctl": 187, "mq_open": 180, "mq_unlink": 181, "mq_timedsend": 182,
+                "mq_timedreceive": 183, "mq_notify": 184, "mq_getsetattr": 185},
 }  # fmt: skip
+SHARED_IPC = [name for name in CALLS["x86_64"] if name.startswith(("shm", "sem", "msg", "mq_"))]
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
@@ -943,36 +1123,43 @@ def decide(program: bytes, arch: int, number: int, *arguments: int) -> int:
 @pytest.mark.parametrize("machine", sorted(seccomp.MACHINES))
 def test_seccomp_filter_decides_alike_on_both_architectures(machine: str) -> None:
     arch, call = ARCH[machine], CALLS[machine]
-    closed = seccomp.program(machine, network=False, shared_ipc=False)
-    opened = seccomp.program(machine, network=True, shared_ipc=True)
+    own = seccomp.program(machine, Sockets.OWN, shared=False)
+    machines = seccomp.program(machine, Sockets.SHARED, shared=True)
+    closed = seccomp.program(machine, Sockets.CLOSED, shared=True)
     thread = 0x3D0F00  # what glibc passes for a thread
-    for name, arguments, without, with_network in (
-        ("read", (0,), 0, 0),
-        ("socket", (socket.AF_INET, 1), errno.EPERM, 0),
-        ("socket", (socket.AF_UNIX, 1), errno.EPERM, errno.EPERM),
-        ("socket", (socket.AF_INET6, 2, 17), errno.EPERM, 0),
-        ("socket", (16, 3, 0), errno.EPERM, 0),  # NETLINK_ROUTE
-        # NETLINK_SOCK_DIAG: the machine's unix sockets
-        ("socket", (16, 3, 4), errno.EPERM, errno.EPERM),
-        ("socket", (16, 3, 16), errno.EPERM, errno.EPERM),
-        ("socketpair", (1, 1 | 0o2000000), 0, 0),
-        ("socketpair", (1, 2), errno.EPERM, errno.EPERM),
-        ("clone", (thread,), 0, 0),
-        ("clone", (0x10000000 | 17,), errno.EPERM, errno.EPERM),
-        ("clone3", (), errno.ENOSYS, errno.ENOSYS),
-        ("ioctl", (0, 0x5413), 0, 0),
-        ("ioctl", (0, 0x5412), errno.EPERM, errno.EPERM),
-        ("ioctl", (0, 0x5412 | 1 << 32), errno.EPERM, errno.EPERM),
-        ("ioctl", (3, 0x40305828), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
-        ("ioctl", (3, 0x4030582A), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
-        ("ioctl", (3, 0x40305839), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
-        ("fallocate", (3,), errno.EOPNOTSUPP, errno.EOPNOTSUPP),
-        ("open_tree_attr", (3,), errno.EPERM, errno.EPERM),
-        ("ptrace", (16,), errno.EPERM, errno.EPERM),
-        ("shmget", (), 0, errno.EPERM),
+    no, absent, unsupported = errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP
+    # the results with its own network, with the machine's, and with none of its own
+    for name, arguments, *wanted in (
+        ("read", (0,), 0, 0, 0),
+        ("socket", (socket.AF_INET, 1), 0, 0, no),
+        ("socket", (socket.AF_UNIX, 1), 0, no, no),
+        ("socket", (socket.AF_INET6, 2, 17), 0, 0, no),
+        ("socket", (16, 3, 0), 0, 0, no),  # NETLINK_ROUTE
+        ("socket", (16, 3, 4), no, no, no),  # NETLINK_SOCK_DIAG: the machine's unix sockets
+        ("socket", (16, 3, 16), no, no, no),
+        ("socket", (17, 3), no, no, no),  # AF_PACKET
+        ("socket", (38, 5), no, no, no),  # AF_ALG
+        ("socket", (40, 1), no, no, no),  # AF_VSOCK
+        ("socketpair", (1, 1 | 0o2000000), 0, 0, 0),
+        ("socketpair", (1, 2), 0, no, no),
+        ("clone", (thread,), 0, 0, 0),
+        ("clone", (0x10000000 | 17,), no, no, no),
+        ("clone3", (), absent, absent, absent),
+        ("ioctl", (0, 0x5413), 0, 0, 0),
+        ("ioctl", (0, 0x5412), no, no, no),
+        ("ioctl", (0, 0x5412 | 1 << 32), no, no, no),
+        ("ioctl", (3, 0x40305828), unsupported, unsupported, unsupported),
+        ("ioctl", (3, 0x4030582A), unsupported, unsupported, unsupported),
+        ("ioctl", (3, 0x40305839), unsupported, unsupported, unsupported),
+        ("fallocate", (3,), unsupported, unsupported, unsupported),
+        ("open_tree_attr", (3,), no, no, no),
+        ("ptrace", (16,), no, no, no),
+        *((call, (), 0, no, no) for call in SHARED_IPC),
+        ("prlimit64", (0, 7), 0, 0, 0),
+        ("prlimit64", (1234, 7), 0, no, no),
     ):
-        assert decide(closed, arch, call[name], *arguments) == without, name
-        assert decide(opened, arch, call[name], *arguments) == with_network, name
+        found = [decide(one, arch, call[name], *arguments) for one in (own, machines, closed)]
+        assert found == wanted, (name, arguments)
     other = next(value for value in ARCH.values() if value != arch)
     assert decide(closed, other, call["read"]) == errno.EPERM
     if machine == "x86_64":
@@ -1074,7 +1261,7 @@ def test_undumpable_daemon_still_starts_commands(tmp_path: Path) -> None:
     needs(Level.BUBBLEWRAP)
     source = """
 import subprocess, sys, tempfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from placet.sandbox.box import *
 from placet.sandbox.probe import *
 from placet.sandbox.run import *
@@ -1106,14 +1293,14 @@ def test_failed_sandbox_setup_runs_nothing(wall: Level, box: Box) -> None:
 
 LAYERS = """
 import ctypes, struct, sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from placet.sandbox.box import *
 from placet.sandbox.probe import *
 from placet.sandbox.run import *
 libc = ctypes.CDLL(None)
 libc.prctl(38, 1, 0, 0, 0)
 for _ in range(16):
-    ruleset = libc.syscall(444, struct.pack("=Q", 1 << 12), ctypes.c_size_t(8), 0)
+    ruleset = libc.syscall(444, struct.pack("=Q", 1 << 6), ctypes.c_size_t(8), 0)
     assert libc.syscall(446, ruleset, 0) == 0
 run(["touch", "ran"], Box(Path(sys.argv[1])), Level.LANDLOCK)
 """
@@ -1178,7 +1365,7 @@ def test_exec_in_box_uses_callers_streams(
 
 def test_macos_profile_denies_git_after_allowing_worktree(tmp_path: Path) -> None:
     box = Box(tmp_path / 'odd "name"')
-    text = levels.profile(box, visible_paths.VisiblePaths((), ()), tmp_path / "scratch")
+    text = levels.profile(box, visible_paths.VisiblePaths((), (), {}), tmp_path / "scratch")
     allowed = text.index(f'(allow file-read* file-write* (subpath "{tmp_path}/odd \\"name\\"")')
     denied = text.index(f'(deny file-write* (subpath "{tmp_path}/odd \\"name\\"/.git")')
     assert text.startswith("(version 1)\n(deny default)\n")

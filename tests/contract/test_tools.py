@@ -396,6 +396,34 @@ def test_bash_runs_only_in_box(tmp_path: Path) -> None:
 
 
 @boxed
+@pytest.mark.parametrize(
+    ("failure", "sentence"),
+    [
+        ("OSError: [Errno 30] Read-only file system: 'x'", "are read-only"),
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("OSError: [Errno 18] Invalid cross-device link", "cannot be moved between"),
+        ("socket: Operation not permitted", "sockets are closed"),
+        ("getaddrinfo EAI_AGAIN registry", "have no network"),
+        ("AssertionError: 1 != 2", ""),
+    ],
+)
+def test_sandbox_behind_failure_is_named(tmp_path: Path, failure: str, sentence: str) -> None:
+    (tmp_path / "fails.py").write_text(f"import sys; sys.exit({failure!r})")
+    with real(tmp_path, scope=Scope(run=(("python3",),)), level=LEVEL) as tools:
+        call = {"command": "python3", "args": ["fails.py"]}
+        said = json.loads(tools.dispatch("run_command", call).content)["stderr"]
+    assert ("[placet: " in said) is bool(sentence)
+    assert sentence in said
+
+
+@boxed
+def test_npx_without_node_modules_is_refused(tmp_path: Path) -> None:
+    with real(tmp_path, scope=Scope(run=(("npx",),)), level=LEVEL) as tools:
+        refused = tools.dispatch("run_command", {"command": "npx", "args": ["tsc"]})
+    assert "There is no node_modules here" in refused.content
+
+
+@boxed
 def test_runaway_output_is_killed_and_shortened(tmp_path: Path) -> None:
     scope = Scope(run=(("yes",), ("head",)))
     with real(

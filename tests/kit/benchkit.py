@@ -56,16 +56,20 @@ def real(
     run_with: Callable[..., Ran] = run,
     read_only: Sequence[Path] = (),
     limits: BoxLimits | None = None,
+    **more: Any,
 ) -> Iterator[Toolbox]:
-    """Every tool on a folder, through the real walls."""
+    """Every tool on a folder, through the real walls; `more` is of the box."""
     with ExitStack() as stack:
-        root = stack.enter_context(Root(worktree, writable=True, denied=denied))
         notes = None if knowledge is None else stack.enter_context(Root(knowledge, writable=False))
         box = Box(
             worktree,
             read_only=tuple(read_only),
             network=scope.network,
             limits=limits or BoxLimits(timeout_s=30),
+            **more,
+        )
+        root = stack.enter_context(
+            Root(worktree, writable=True, denied=denied, shown_at=box.folder)
         )
         found = (
             *secrets,

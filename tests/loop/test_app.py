@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import vaultkit
 from gitkit import git
 from looping import Fake, Time, bare_vault, greeter, looping
 from placet.case.approval import NO_RECORD
 from placet.case.commands import Decision, Move, Publish
 from placet.loop.app import distrust_journal
 from placet.plan.digest import plan_digest
+from placet.sandbox.box import Level
+from placet.sandbox.probe import Probe
 from vaultkit import DONE, PLAN, TestVault, make_vault
 
 
@@ -23,6 +26,23 @@ def vault(tmp_path: Path) -> TestVault:
     vault = make_vault(tmp_path)
     vault.plays(PLAN, *DONE)
     return vault
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_landlock_runs_commands_only_if_accepted(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, accepted: bool
+) -> None:
+    monkeypatch.setattr(vaultkit, "_probed", lambda: Probe(Level.LANDLOCK, ()))
+    if accepted:
+        vault.configure('[commands]\nsandbox = "landlock"\n')
+    ran = {"run": ["true"], "write": ["hello.txt"]}
+    vault.plays({**PLAN, "scope": ran}, *DONE)
+    vault.drop("Say hello.\n")
+    said = vault.once()
+    plan = vault.plan().read_text()
+    assert ("Commands do not run." in said) is not accepted
+    assert ("> Commands cannot run here." in plan) is not accepted
+    assert ("> Here commands run in Landlock only" in plan) is accepted
 
 
 def lose(vault: TestVault) -> Path:

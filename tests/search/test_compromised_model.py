@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -45,7 +45,7 @@ LIMITS = BoxLimits(
     memory_bytes=256 * 1024 * 1024,
     processes=24,
     file_bytes=2 * 1024 * 1024,
-    tmp_bytes=2 * 1024 * 1024,
+    shm_bytes=2 * 1024 * 1024,
 )
 
 
@@ -62,6 +62,7 @@ READS = [
     "other/secret.txt",
     "state/journal.db",
     "repo/.git/config",
+    "repo/uploads/photo.jpg",
 ]
 WRITES = [
     "vault/System/Active/evil.md",
@@ -76,10 +77,16 @@ WRITES = [
     "repo/.git/hooks/post-commit",
     "repo/.git/config",
     "repo/README.md",
+    "repo/.venv/lib/module.py",
+    "repo/uploads/photo.jpg",
     "other/src/main.py",
     "state/journal.db",
     "state/lock",
 ]
+
+
+SOCKETS = ["repo/.git/service", "repo/.venv/service", "other/service"]
+"""Sockets of services: in git's folder, in a dependency, and elsewhere."""
 
 
 @dataclass
@@ -138,8 +145,11 @@ def world(base: Path) -> Iterator[World]:
             "README.md": "Read me\n",
             "src/main.py": "print('hello')\n",
             ".env": f"API_TOKEN={canary('dotenv')}\n",
+            ".gitignore": ".venv/\nuploads/\n",
         },
     )
+    write(base / "repo", {".venv/lib/module.py": "x = 1\n", ".venv/pyvenv.cfg": "home = /usr/bin\n",
+                          "uploads/photo.jpg": canary("repo/uploads/photo.jpg")})  # fmt: skip
     with (base / "repo/.git/config").open("a") as config:
         config.write(
             f'[remote "origin"]\n\turl = https://ann:{canary("repo/.git/config")}@example.org/x.git\n'
@@ -159,6 +169,11 @@ def world(base: Path) -> Iterator[World]:
         stack.callback(victim.wait)
         stack.callback(victim.kill)
         made = World(base, tree.path, victim, server.getsockname()[1])
+        services = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in SOCKETS]
+        for service, name in zip(services, SOCKETS, strict=True):
+            service.bind(os.path.relpath(base / name))
+            service.listen()
+            service.settimeout(0.01)
         stop = threading.Event()
 
         def listen() -> None:
@@ -172,6 +187,10 @@ def world(base: Path) -> Iterator[World]:
                 with suppress(TimeoutError):
                     datagrams.recv(100)
                     made.reached.append("udp")
+                for service in services:
+                    with suppress(TimeoutError):
+                        service.accept()[0].close()
+                        made.reached.append("unix")
 
         thread = threading.Thread(target=listen)
         thread.start()
@@ -422,6 +441,9 @@ OTHERS: dict[str, list[Call]] = {
         ("run_command", {"command": "/usr/bin/python3"}),
         ("run_command", {"command": "python3", "args": ["-m", "pip", "install", "x"]}),
     ],
+    "git: in its other place": python(
+        "print(open('/run/placet/git/config').read()); open('/run/placet/git/hooks/x', 'w')"
+    ),
     "git: commands": [
         ("run_command", {"command": "git", "args": args})
         for args in (
@@ -464,6 +486,23 @@ def network(at: World) -> dict[str, list[Call]]:
         ),
         "network: child": python(
             f"import subprocess; subprocess.run(['bash', '-c', 'echo x > /dev/tcp/127.0.0.1/{at.port}'])"
+        ),
+        **{
+            f"network: unix {name}": python(
+                "import os, socket\n"
+                f"for path in {[str(at.base / name), *places]!r}:\n"
+                " try:\n  os.chdir(os.path.dirname(path)); s = socket.socket(socket.AF_UNIX)\n"
+                "  s.connect(os.path.basename(path)); print('open')\n"
+                " except OSError as e: print(e)"
+            )
+            for name, places in zip(
+                SOCKETS,
+                (["/run/placet/git/service"], [f"{at.worktree}/.venv/service"], []),
+                strict=True,
+            )
+        },
+        "network: own names": python(
+            "import socket\nfor n in ('\\0x', 'src/s'):\n s = socket.socket(socket.AF_UNIX); s.bind(n)"
         ),
         "network: picture": [("take_screenshot", {"url": f"http://127.0.0.1:{at.port}/"})],
         "kill: daemon": python(f"import os; os.kill({at.victim.pid}, 9)"),
@@ -579,6 +618,15 @@ def tidy(at: World) -> None:
     git(at.worktree, "clean", "-q", "-fdx")
 
 
+def shown(at: World) -> dict[str, Any]:
+    """Return the box of a mission: it has a dependency, and at level 3 the checkout's place."""
+    common, own = at.base / "repo/.git", at.base / "repo/.git/worktrees/mission"
+    box: dict[str, Any] = {"checkout": at.base / "repo", "shared": (PurePosixPath(".venv"),)}
+    if LEVEL is Level.BUBBLEWRAP:
+        return {**box, "git": (common, own)}
+    return {**box, "read_only": (own, common)}
+
+
 def play(
     at: World, table: list[tuple[str, Scope, list[Call]]], *, denied: Denied = ALWAYS
 ) -> tuple[Counter[str], list[str]]:
@@ -594,7 +642,7 @@ def play(
             denied=denied,
             level=LEVEL,
             limits=LIMITS,
-            read_only=[at.base / "repo/.git/worktrees/mission", at.base / "repo/.git"],
+            **shown(at),
             secrets=git_config_secrets((at.base / "repo/.git/config").read_text()),
         ) as tools:
             for tool, given in calls:

@@ -450,6 +450,7 @@ def test_weaker_sandbox_needs_new_approval(
     steps: list[dict[str, Any]],
 ) -> None:
     plan = {**PLAN, "scope": {"write": ["hello.txt"], **scope}, "steps": steps}
+    vault.configure('[commands]\nsandbox = "landlock"\n')
     vault.plays(plan, [("finish", {"summary": "Done"})])
     vault.drop("Say hello.\n")
     vault.once()
@@ -476,6 +477,7 @@ def test_mission_waits_for_approval_of_weaker_sandbox(
         "scope": {"write": ["hello.txt"], "run": ["sleep"]},
         "steps": [{"title": "Do it", "tools": ["write_file", "run_command"]}],
     }
+    vault.configure('[commands]\nsandbox = "landlock"\n')
     vault.plays(
         plan,
         [("write_file", {"path": "hello.txt", "content": "Hello"})],

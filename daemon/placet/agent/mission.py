@@ -389,7 +389,10 @@ def _in_worktree(
     def steer(args: Args) -> Any:
         return steps.steer(args)
 
-    with workplace(ports, repo, tree, scope, steer, cancel.is_set, writable=True) as place:
+    portal = case.request.portal
+    with workplace(
+        ports, repo, tree, scope, steer, cancel.is_set, portal=portal, writable=True
+    ) as place:
         work = RunningMission(ports, mission, record, repo, tree, author, pinned, limits, place)
         steps = StepsUnderway(work)
         record.secrets = place.secrets

@@ -17,7 +17,7 @@ from placet.agent.model_call import last_words
 from placet.agent.prompts import marked
 from placet.agent.record import BASE, EARLIER, Opening, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before, ask
-from placet.agent.workplace import Ports, keep_vault, repository, workplace
+from placet.agent.workplace import Ports, command_notes, keep_vault, repository, workplace
 from placet.case.callout import PlanHead, compose
 from placet.case.case import Case
 from placet.case.decision_builder import archived_path
@@ -296,7 +296,14 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         with (
             leavable(cancel.is_set),
             workplace(
-                ports, repo, tree, Scope(), submissions.steer, cancel.is_set, writable=False
+                ports,
+                repo,
+                tree,
+                Scope(),
+                submissions.steer,
+                cancel.is_set,
+                portal=case.request.portal,
+                writable=False,
             ) as place,
         ):
             record.secrets = place.secrets
@@ -314,6 +321,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         base_commit=base,
         uncommitted=uncommitted,
         day_usd=ports.config.limits.day_usd,
+        command_notes=command_notes(ports, repo, case.request.portal),
         model=ports.config.model.who,
         instructions=opening.instructions,
     )

@@ -137,7 +137,14 @@ def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, record: Reco
     scope = replace(plan.scope, network=False)
     try:
         with workplace(
-            bounds, repo, tree, scope, _not_steered, lambda: False, writable=True
+            bounds,
+            repo,
+            tree,
+            scope,
+            _not_steered,
+            lambda: False,
+            portal=case.request.portal,
+            writable=True,
         ) as place:
             play = _Play(plan, record, repo, tree, place, at.base)
             found = next(play.differences(), None)

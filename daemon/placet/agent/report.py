@@ -454,7 +454,7 @@ def commands_table(work: MissionResult) -> str:
             "|---|---|",
             *(
                 f"| {cell(shortened(run.command, MAX_COMMAND))} | "
-                f"{'killed' if run.exit_code is None else run.exit_code} |"
+                f"{run.error or ('killed' if run.exit_code is None else run.exit_code)} |"
                 for run in work.commands
             ),
         ]

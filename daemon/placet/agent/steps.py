@@ -203,6 +203,8 @@ class StepsUnderway:
         about = target(use, work.place.secrets)
         if effect_of(use.name) is Effect.EXECUTE and outcome.ok and not outcome.image:
             self.commands.append(CommandRun(about, outcome.exit_code))
+        if outcome.error_type == "command_not_found":
+            self.commands.append(CommandRun(about, None, "not found"))
         if use.name == "complete_step" and outcome.ok:
             self._completed(use, json.loads(outcome.content))
             # A model that completes a step after it read of a failure has judged it. In the same

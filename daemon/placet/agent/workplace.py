@@ -12,6 +12,7 @@ from typing import Any
 
 from placet.activity import Action, Actor, Entity
 from placet.agent.day_budget import DayBudget
+from placet.agent.dependencies import Brought, bring_into, brought, overlaps, why_elsewhere
 from placet.agent.record import Carrier, Postponed, Record
 from placet.case.request import unfit
 from placet.case.waiting import ALLOW_HISTORY, WaitReason
@@ -38,9 +39,11 @@ from placet.git.worktree import Worktree
 from placet.host.clock import Clock
 from placet.host.config import Config, VaultTable, portal_path
 from placet.journal.writer import JournalAccess
+from placet.note.escape import codes
 from placet.note.paths import Folder, show
 from placet.plan.scope import Scope
-from placet.sandbox.box import Box, BoxLimits, Level
+from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Box, BoxLimits, Level, Ran
+from placet.sandbox.run import run
 from placet.secrets import git_config_secrets, redact
 from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
@@ -151,6 +154,68 @@ def checkpoint_ref(name: str) -> str:
     return f"refs/placet/ckpt/{name}"
 
 
+def brought_by(bounds: Bounds, repo: Repo, portal: str) -> Brought:
+    """Return what commands see of a portal's checkout besides the commit."""
+    settings = bounds.config.portals.get(portal)
+    is_clone = isinstance(bounds, Ports) and bounds.clone is not None
+    if settings is None or is_clone or overlaps(repo, bounds.vault):
+        return Brought()
+    return brought(repo, settings.see, settings.copy)
+
+
+def command_notes(bounds: Bounds, repo: Repo, portal: str) -> tuple[str, ...]:
+    """Return sentences for a plan's box: what commands see of the checkout, and cannot do here."""
+    seen = brought_by(bounds, repo, portal).named
+    notes = [f"Commands also see {codes(seen)} of your checkout."] if seen else []
+    if bounds.sandbox is Level.LANDLOCK:
+        notes.append(LANDLOCK_LACKS)
+    if bounds.sandbox is Level.NONE and bounds.config.commands.sandbox == "auto":
+        notes.append(f"Commands cannot run here. {NO_SANDBOX}")
+    return tuple(notes)
+
+
+class _Commands:
+    """Run commands; bring what they need into the worktree before the first one."""
+
+    def __init__(self, bring: Callable[[], None]) -> None:
+        self._bring = bring
+        self._is_brought = False
+
+    def __call__(self, *args: Any, **options: Any) -> Ran:
+        if not self._is_brought:
+            self._bring()
+            self._is_brought = True
+        return run(*args, **options)
+
+
+def _box(
+    bounds: Bounds, repo: Repo, tree: Worktree, scope: Scope, portal: str, what: Brought
+) -> Box:
+    limits = bounds.config.limits
+    box = Box(
+        tree.path,
+        read_only=(tree.git_dir, repo.common_dir),
+        network=scope.network,
+        hidden=(bounds.vault,),
+        readable=what.readable,
+        checkout=repo.path,
+        shared=what.shared,
+        limits=BoxLimits(
+            timeout_s=limits.command_timeout_s,
+            output_bytes=limits.output_bytes,
+            disk_bytes=limits.command_disk_bytes,
+            free_bytes=limits.free_disk_bytes,
+        ),
+    )
+    if (
+        bounds.sandbox is Level.BUBBLEWRAP
+        and portal in bounds.config.portals
+        and not why_elsewhere(repo, bounds.vault, tree.path.parent, what.readable)
+    ):
+        return replace(box, read_only=(), git=(repo.common_dir, tree.git_dir))
+    return box
+
+
 @contextmanager
 def workplace(
     bounds: Bounds,
@@ -160,29 +225,22 @@ def workplace(
     steer: Steer,
     cancelled: Callable[[], bool],
     *,
+    portal: str,
     writable: bool,
 ) -> Iterator[Workplace]:
     """Give a place to work in: the worktree behind its wall, the vault's Knowledge, the box.
 
-    Commands may read but not change git's files in and around the worktree.
+    Commands may read but not change git's files in and around the worktree. They see it in place of
+    the portal's checkout, with what that has besides the commit.
     """
-    limits = bounds.config.limits
-    box = Box(
-        tree.path,
-        read_only=(tree.git_dir, repo.common_dir),
-        network=scope.network,
-        hidden=(bounds.vault,),
-        limits=BoxLimits(
-            timeout_s=limits.command_timeout_s,
-            output_bytes=limits.output_bytes,
-            disk_bytes=limits.command_disk_bytes,
-            free_bytes=limits.free_disk_bytes,
-        ),
-    )
+    what = brought_by(bounds, repo, portal).for_worktree(tree, scope.by_name())
+    box = _box(bounds, repo, tree, scope, portal, what)
     with ExitStack() as stack:
         clone = bounds.clone if isinstance(bounds, Ports) else None
         denied = denied_in(repo, bounds.vault) if clone is None else clone.denied
-        root: Root = stack.enter_context(Root(tree.path, writable=writable, denied=denied))
+        root: Root = stack.enter_context(
+            Root(tree.path, writable=writable, denied=denied, shown_at=box.folder)
+        )
         notes = bounds.vault / "Knowledge"
         knowledge = (
             stack.enter_context(Root(notes, writable=False))
@@ -209,6 +267,7 @@ def workplace(
             cancelled,
             bounds.config.commands.sandbox == "none",
             secrets,
+            run=_Commands(partial(bring_into, tree, what, secrets)),
             refuse=partial(refuse_uncommittable, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
         )

@@ -160,6 +160,7 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         base_commit=case.plan.base_commit,
         uncommitted=case.plan.uncommitted,
         day_usd=case.plan.day_usd,
+        command_notes=case.plan.command_notes,
     )
 
 
@@ -275,7 +276,8 @@ def box_is_current(raw: bytes, what: WriteBox) -> bool:
 def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     """Return the lines of the box for the text of this note."""
     note = read_note(raw)
-    allowed, unseen = _about(without_box(note.body), complexity_in(note.meta), what.day_usd)
+    text, complexity = without_box(note.body), complexity_in(note.meta)
+    allowed, unseen = _about(text, complexity, what.day_usd, what.command_notes)
     at = allowed.index("") if "" in allowed else len(allowed)  # dangers follow
     facts = [*allowed[:at], _place(note.meta, what), *allowed[at:], ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
@@ -361,7 +363,7 @@ def _paths(scope: Scope) -> int:
 
 @lru_cache(maxsize=256)  # a look compares the boxes of all plans in the watched folders
 def _about(
-    text: str, complexity: Complexity, day_usd: Decimal
+    text: str, complexity: Complexity, day_usd: Decimal, command_notes: tuple[str, ...]
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return what a plan's text allows, and the warning about what reading view hides of it."""
     lines: list[str] = []
@@ -372,6 +374,8 @@ def _about(
         else:
             cap = iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
             summary, *rest = _permissions(plan.scope, cap, day_usd)
+            if plan.scope.run or plan.scope.shell:
+                rest = [*rest[:1], *command_notes, *rest[1:]]
             left_out_text = left_out(plan)
             lines += [
                 summary,

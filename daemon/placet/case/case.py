@@ -130,7 +130,8 @@ class KnownPlan:
     planning read, by path. `basis_digest` is, while it is revised, that of the text which the
     revision starts from. `base_commit` is the one that it was planned from, whatever its note says
     by now, and `uncommitted` counts the changed files of the checkout that the planning did not
-    see. `day_usd` was the limit of a day's work then, 0 for none. `box` marks the lines that placet
+    see. `day_usd` was the limit of a day's work then, 0 for none. `command_notes` are sentences on
+    what commands see of the checkout, and cannot do here. `box` marks the lines that placet
     wrote into boxes. `left` is, while a new plan is written, the stored text of the one before, if
     that has comments without an answer. `models` are those, by provider and name, that a person
     knows may work on it. `instructions` are digests of the vault's notes that its agent reads, by
@@ -147,6 +148,7 @@ class KnownPlan:
     base_commit: str = ""
     uncommitted: int = 0
     day_usd: Decimal = Decimal(0)
+    command_notes: tuple[str, ...] = ()
     box: str = ""
     left: str = ""
     models: tuple[str, ...] = ()

@@ -102,8 +102,8 @@ class WriteBox:
 
     The first line is `> [!{sort}|placet] {title}`. The permissions of the plan's scope are between
     `above` and `below`; `branch` is the place of the work, and `base_branch`, `base_commit`,
-    `uncommitted` and `day_usd` are as in `KnownPlan`. Every byte below the box stays, but with
-    `text` that becomes the body of this stored text.
+    `uncommitted`, `day_usd` and `command_notes` are as in `KnownPlan`. Every byte below the box
+    stays, but with `text` that becomes the body of this stored text.
     """
 
     path: str
@@ -116,6 +116,7 @@ class WriteBox:
     base_commit: str = ""
     uncommitted: int = 0
     day_usd: Decimal = Decimal(0)
+    command_notes: tuple[str, ...] = ()
     digest: str = ""
     text: str = ""
     do: Literal["box"] = "box"

@@ -303,6 +303,7 @@ class Drafted:
     base_commit: str = ""
     uncommitted: int = 0
     day_usd: Decimal = Decimal(0)
+    command_notes: tuple[str, ...] = ()
     model: str = ""
     instructions: tuple[tuple[str, str], ...] = ()
     names_tools: bool = False

@@ -77,10 +77,11 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """A command that ran, and its exit code (None if it was killed)."""
+    """A command, and its exit code: None if it was killed, or did not start: `error` says why."""
 
     command: str
     exit_code: int | None
+    error: str = ""
 
 
 MOST_FILES = 200

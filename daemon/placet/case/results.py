@@ -69,6 +69,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
         day_usd=e.day_usd,
+        command_notes=e.command_notes,
         models=(e.model,),
         instructions=e.instructions,
         names_tools=e.names_tools,

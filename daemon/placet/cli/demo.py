@@ -136,8 +136,9 @@ def _prepare(folder: Path, *, live: bool) -> None:
     if not live:
         replies = files.joinpath("replies.toml").read_text()
         (vault / "System" / "demo-replies.toml").write_text(replies)
-    # Without a sandbox commands are refused; here they are the demo's own.
-    box = '[commands]\nsandbox = "none"\n\n' if probe().level is Level.NONE else ""
+    # Below level 3 commands are refused; here they are the demo's own.
+    accepted = {Level.NONE: "none", Level.LANDLOCK: "landlock"}.get(probe().level)
+    box = f'[commands]\nsandbox = "{accepted}"\n\n' if accepted else ""
     portal = f'[portals.stats]\npath = "{repository}"\n'
     (vault / "System" / "placet.toml").write_text(("" if live else SCRIPTED) + box + portal)
 

@@ -42,7 +42,7 @@ from placet.loop.build import model_answers
 from placet.models.server import is_without_key
 from placet.note.paths import CONFIG_PATH, MARKER, QUEUES
 from placet.note.paths import show as visible
-from placet.sandbox.box import Level
+from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Level
 from placet.sandbox.probe import probe
 from placet.wording import rfc3339
 
@@ -150,7 +150,7 @@ def doctor(site: Site) -> list[Line]:
         *_folders(site),
         *_state_folder(site.state.folder),
         look_at_git(),
-        _sandbox(),
+        _sandbox(config),
         *_user(),
         *([model_line(site, config)] if config_findings[0]["state"] == "good" else []),
         *key_lines(site),
@@ -218,20 +218,17 @@ def look_at_git() -> Line:
     return finding("git", "bad", found, f"Install git {'.'.join(map(str, MINIMUM_GIT))} or newer.")
 
 
-def _sandbox() -> Line:
+def _sandbox(config: Config) -> Line:
     wall = probe()
     gaps = ", ".join(f.attack for f in wall.findings if not f.blocked and f.level is wall.level)
     found = f"{wall.level.title} (level {int(wall.level)} of 3)"
     if gaps:
         found += f"; known gaps: {gaps}"
-    if wall.level is not Level.NONE:
+    if wall.level is Level.LANDLOCK and config.commands.sandbox == "landlock":
+        return finding("sandbox", "warn", found, LANDLOCK_LACKS)
+    if wall.level not in (Level.NONE, Level.LANDLOCK):
         return finding("sandbox", "good", found)
-    return finding(
-        "sandbox",
-        "bad",
-        found,
-        'Install bubblewrap and allow user namespaces, or write sandbox = "none" under [commands].',
-    )
+    return finding("sandbox", "bad", found, f"Commands do not run. {NO_SANDBOX}")
 
 
 def _user() -> Iterator[Line]:

@@ -19,7 +19,7 @@ import click
 from placet.agent.workplace import VAULT_EXCLUDES
 from placet.case.notes import ASKS, inspect_note
 from placet.chat.budget import DEFAULT_PRICES
-from placet.cli.portals import add_portal
+from placet.cli.portals import add_portal, propose
 from placet.cli.terminal import echo, say
 from placet.client.site import Site, here
 from placet.disk.errors import AlreadyThere, Unreadable
@@ -39,6 +39,8 @@ from placet.host.config import (
 from placet.host.state import expand_home, known_id, synced, vault_state
 from placet.note.paths import CONFIG_PATH, Folder, request_id
 from placet.note.paths import show as visible
+from placet.sandbox.box import NO_SANDBOX, Level
+from placet.sandbox.probe import starts
 from placet.wording import counted, megabytes, one_line
 
 PATIENCE_S = 0.5
@@ -419,8 +421,10 @@ def init_command(
     for name, path in named.items():
         add_portal(new_site, name, path)
         say(f"The repository {path} is the portal {name}: requests name it with `portal: {name}`.")
+        propose(new_site, name)
     if is_new:
         _say_waiting(place)
+        _say_sandbox()
     _say_next(folder, new_site, wants_key=chosen.needs_key if chosen else _wants_key(new_site))
 
 
@@ -466,6 +470,11 @@ def _say_waiting(place: Path) -> None:
         f"`placet run` will plan {counted(len(found), 'note')} that you have already: "
         f"{', '.join([*shown, *more])}. To keep one out, move it or give it `status: draft`."
     )
+
+
+def _say_sandbox() -> None:
+    if sys.platform == "linux" and not starts(Level.BUBBLEWRAP):
+        say(f"Commands will not run. {NO_SANDBOX}")
 
 
 def _made_replies(place: Path) -> bool:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
+from placet.agent.dependencies import overlaps, proposed, why_elsewhere
+from placet.agent.workplace import Bounds, brought_by
 from placet.case.case import CASE_JSON
 from placet.case.life_cycle import OPEN
 from placet.case.request import unfit
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.client.site import Site, here
-from placet.errors import UserError
+from placet.errors import ToolError, UserError
 from placet.git.repository import (
     all_refs,
     is_repository,
@@ -26,11 +30,14 @@ from placet.git.repository import (
     open_repo,
     resolve,
 )
+from placet.git.run import Repo
 from placet.host.config import change, holding, load, portal_path
 from placet.host.state import expand_home
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 from placet.note.paths import show as visible
+from placet.sandbox.box import Box, Level
+from placet.sandbox.visible_paths import program, see
 from placet.wording import one_line
 
 NOT_YET = "It is not a git repository yet; the first request that names it makes it one."
@@ -49,6 +56,9 @@ def portal_add_command(site: Site, name: str, given: str) -> None:
     """Name a repository in System/placet.toml."""
     click.echo(add_portal(site, name, given))
     say(f"requests name it with `portal: {name}`")
+    for line in what_commands_see(site, name):
+        say(line)
+    propose(site, name)
 
 
 def add_portal(site: Site, name: str, given: str) -> str:
@@ -110,6 +120,82 @@ def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str)
     return place
 
 
+def _repo_of(site: Site, name: str) -> Repo | None:
+    """Return the repository of a portal, None if there is none yet."""
+    path = portal_path(site.vault, load(site.vault), name)
+    return open_repo(path) if is_repository(path) else None
+
+
+PROGRAMS = ("python", "pytest", "node", "npm", "cargo", "go", "mvn", "make")
+"""Programs of which `placet portal check` says which one a command gets."""
+
+
+def what_commands_see(site: Site, name: str) -> list[str]:
+    """Return sentences: what a mission's commands see of a portal's checkout, and what not."""
+    repo = _repo_of(site, name)
+    if repo is None or repo.is_bare:
+        return []
+    bounds = Bounds(site.vault, site.in_force().config, Level.BUBBLEWRAP, ())
+    what = brought_by(bounds, repo, name)
+    why = why_elsewhere(repo, site.vault, site.state.worktrees, what.readable)
+    lines = []
+    if what.named:
+        lines.append(f"Commands also see what git ignores: {', '.join(what.named)}.")
+    if what.unseen:
+        more = f" and {len(what.unseen) - MAX_NAMED} more" if len(what.unseen) > MAX_NAMED else ""
+        left = ", ".join(what.unseen[:MAX_NAMED])
+        lines.append(f"They do not see: {left}{more}. To show a path: `see` in [portals.{name}].")
+    lines += [
+        f"`see` or `copy` names {one}, which git does not ignore there." for one in what.missing
+    ]
+    if why:
+        lines.append(
+            f"Commands see a mission at another path than this repository, because {why}: "
+            "an editable install does not find it."
+        )
+    git = None if why else (repo.common_dir, repo.common_dir / "worktrees/mission")
+    box = Box(
+        site.state.worktrees / "mission",
+        readable=what.readable,
+        checkout=repo.path,
+        shared=what.shared,
+        git=git,
+    )
+    found = {}
+    for one in PROGRAMS:
+        with suppress(ToolError):
+            found[one] = program(one, box, see(box))
+    lines.append(f"Programs: {', '.join(found.values()) or 'none of the usual ones'}.")
+    return lines
+
+
+MAX_NAMED = 5
+"""Maximum of paths that a sentence names."""
+
+
+def propose(site: Site, name: str) -> None:
+    """Ask whether to add the settings that fit a portal's checkout; Enter accepts."""
+    repo, portal = _repo_of(site, name), load(site.vault).portals[name]
+    if repo is None or overlaps(repo, site.vault):
+        return
+    wanted = {
+        key: [*getattr(portal, key), *more]
+        for key, values in proposed(repo).items()
+        if (more := [value for value in values if value not in getattr(portal, key)])
+    }
+    if not wanted:
+        return
+    say(f"Commands need these lines in [portals.{name}] of System/placet.toml:")
+    for key, values in wanted.items():
+        click.echo(f"  {key} = {json.dumps(values)}", err=True)
+    if sys.stdin.isatty() and click.confirm("placet: Add them?", default=True, err=True):
+        change(
+            site.vault,
+            site.env,
+            {("portals", name, key): values for key, values in wanted.items()},
+        )
+
+
 @portal_command.command("list")
 @site_option
 @json_option
@@ -131,6 +217,9 @@ def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
     out(portals_text(found), found, as_json=as_json)
     if any(line["problem"] for line in found):
         sys.exit(1)
+    if not as_json:
+        for line in found:
+            propose(site, line["name"])
 
 
 @portal_command.command("remove")
@@ -163,7 +252,7 @@ def problem_of(vault: Path, place: Path) -> str:
 
 
 def _write(site: Site, name: str, table: Mapping[str, str] | None) -> None:
-    """Write a portal's table, which accepts its path on this machine; None removes it."""
+    """Write a portal's table, which accepts it on this machine; None removes it."""
     change(site.vault, site.env, {("portals", name): table})
 
 
@@ -213,6 +302,7 @@ def _checked(site: Site, line: dict[str, Any]) -> dict[str, Any]:
     if is_repository(place):
         repo = open_repo(place)
         line["notes"], line["branch"] = notes(repo), all_refs(repo).default
+        line["notes"] += what_commands_see(site, line["name"])
     else:
         line["notes"] = [NOT_YET]
     return line

@@ -244,11 +244,13 @@ class Root(contextlib.AbstractContextManager["Root"]):
         *,
         writable: bool,
         denied: Denied = ALWAYS,
+        shown_at: Path | None = None,
         max_read_bytes: int = MAX_BYTES,
         max_write_bytes: int = MAX_BYTES,
     ) -> None:
         """Open the folder `path`. Links on the way to it are followed: the caller is trusted.
 
+        `shown_at` is another absolute path that models may write for it: commands see it there.
         Raises UserError if the folder cannot be opened.
         """
         try:
@@ -263,7 +265,8 @@ class Root(contextlib.AbstractContextManager["Root"]):
         self.denied = denied
         self.max_read_bytes = max_read_bytes
         self.max_write_bytes = max_write_bytes
-        spellings = tuple({self.path.parts[1:], self.path.resolve().parts[1:]})
+        names = {self.path, self.path.resolve(), shown_at or self.path}
+        spellings = tuple(name.parts[1:] for name in names)
         # Cached, because most paths come twice: to match the scope and to open the file.
         self._canonical = lru_cache(maxsize=64)(partial(canonical, spellings, denied))
 

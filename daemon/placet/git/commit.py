@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from placet.errors import ToolError
 from placet.git.index import read_status, stage, update_ref, write_commit
-from placet.git.repository import is_kept
+from placet.git.repository import IGNORED, is_kept
 from placet.git.run import (
     BOT,
     Author,
@@ -28,6 +28,7 @@ from placet.git.run import (
     with_env,
 )
 from placet.git.worktree import (
+    BROUGHT,
     BY_NAME,
     Worktree,
     git_dir_of_worktree,
@@ -74,6 +75,8 @@ def changes_in(wt: Worktree, place: GitDir) -> tuple[str, list[FileChange], bool
     tip, changes, begun = read_status(place)
     more = approved_by_name(wt, {change.path for change in changes})
     changes += [FileChange(path, "A") for path in more]
+    brought = brought_paths(wt)
+    changes = [change for change in changes if not is_below(change.path, brought)]
     return tip, sorted(changes, key=lambda change: change.path), begun
 
 
@@ -118,8 +121,44 @@ def ignored_files(wt: Worktree) -> list[str]:
 
     If git ignores everything in a folder, the folder is one entry, with a slash.
     """
-    options = ("--others", "--ignored", "--exclude-standard", "--directory")
-    return items_of(run_git(query_place(wt), "ls-files", "-z", *options)[1])
+    found = items_of(run_git(query_place(wt), "ls-files", "-z", *IGNORED)[1])
+    brought = brought_paths(wt)
+    return [path for path in found if not is_below(path, brought)]
+
+
+# --- brought from the checkout
+
+
+_AT_ONCE = 500  # paths on one command line
+
+
+def note_brought(wt: Worktree, paths: Sequence[str]) -> frozenset[str]:
+    """Note that placet brings these paths; return them without those that the commit has.
+
+    From then on they are no changes of the worktree.
+    """
+    tracked: set[str] = set()
+    for at in range(0, len(paths), _AT_ONCE):
+        asked = ("ls-files", "-z", "--", *paths[at : at + _AT_ONCE])
+        for one in items_of(run_git(query_place(wt), *asked)[1]):
+            tracked.update((one, *map(str, PurePosixPath(one).parents)))
+    free = [path for path in paths if path not in tracked]
+    (wt.git_dir / BROUGHT).write_bytes(os.fsencode("\0".join(free)))
+    return frozenset(free)
+
+
+def brought_paths(wt: Worktree) -> frozenset[str]:
+    """Return the paths that placet brought from the checkout."""
+    with suppress(FileNotFoundError):
+        names = os.fsdecode((wt.git_dir / BROUGHT).read_bytes()).split("\0")
+        return frozenset(filter(None, names))
+    return frozenset()
+
+
+def is_below(path: str, folders: Collection[str]) -> bool:
+    """Return whether a path is one of these, or below one."""
+    pure = PurePosixPath(path)
+    return str(pure) in folders or any(str(folder) in folders for folder in pure.parents)
 
 
 def _named(wt: Worktree) -> frozenset[str]:

@@ -378,6 +378,17 @@ def dirty_paths(repo: Repo) -> list[str]:
     return [change.path for change in changes]
 
 
+def ignored_paths(repo: Repo) -> list[str]:
+    """Return what git ignores in the checkout; a folder is one path, with a slash."""
+    if repo.is_bare:
+        return []
+    place = neutral(GitDir(repo.git_dir, repo.path, repo.path, repo.on_call))
+    return items_of(run_git(place, "ls-files", "-z", *IGNORED)[1])
+
+
+IGNORED = ("--others", "--ignored", "--exclude-standard", "--directory")
+"""Options of `git ls-files` for ignored files and folders."""
+
 _IN_PROGRESS = {
     "rebase-merge": "rebase",
     "rebase-apply": "rebase",

@@ -111,6 +111,8 @@ BY_NAME = "placet-by-name"
 
 They count as work even if git ignores them.
 """
+BROUGHT = "placet-brought"
+"""The file there that lists what placet brought from the checkout: it is never work."""
 
 # The index of placet's worktrees is one complete file, whatever the person has configured. With
 # `core.safecrlf` git refuses each file whose line ends a check-out would change.

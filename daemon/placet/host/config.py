@@ -7,6 +7,7 @@ import math
 import os
 import re
 import tomllib
+import warnings
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -256,10 +257,10 @@ class QuestionsTable(_Table):
 class SandboxTable(_Table):
     """The box in which commands run.
 
-    `none` runs them outside one; nothing else has that effect.
+    `landlock` accepts Landlock where there is nothing stronger; `none` runs them outside a box.
     """
 
-    sandbox: Literal["auto", "none"] = "auto"
+    sandbox: Literal["auto", "landlock", "none"] = "auto"
 
 
 class NotifyTable(_Table):
@@ -291,14 +292,22 @@ class NotifyTable(_Table):
         return bool(self.desktop or self.command or self.webhook)
 
 
+# A setting may be called as an old method of pydantic's that nothing here uses.
+warnings.filterwarnings("ignore", 'Field name "copy" in "PortalTable"', UserWarning)
+
+
 class PortalTable(_Table):
     """A repository that requests may name.
 
-    In a team, only workers with this `label` take its work. `missions_at_once` 0 is no limit;
-    `work_remote` is the git repository by which its commits travel, if it has its own.
+    Commands see what `see` names of what git ignores there, and environments elsewhere; of `copy` a
+    mission has its own. In a team, only workers with this `label` take its work.
+    `missions_at_once` 0 is no limit; `work_remote` is the git repository by which its commits
+    travel, if it has its own.
     """
 
     path: str
+    see: tuple[str, ...] = ()
+    copy: tuple[str, ...] = ()  # type: ignore[assignment]  # as above
     label: str = Field(default="any", pattern=r"^[A-Za-z0-9_-]{1,30}$")
     missions_at_once: int = Field(default=0, ge=0, le=1000)
     work_remote: GitAddress = ""

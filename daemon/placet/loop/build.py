@@ -16,17 +16,24 @@ from placet.chat.messages import Model
 from placet.host.config import Config, ModelTable
 from placet.loop.side_notes import MODEL, side_of
 from placet.models import check, open_model
-from placet.sandbox.box import Level
+from placet.sandbox.box import NO_SANDBOX, Level
 from placet.sandbox.probe import probe
 from placet.secrets import MIN_LITERAL, environment_secrets
 
 
 def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
-    """Return the sandbox for commands: what the probe finds, or none if the settings say so."""
+    """Return the sandbox for commands: what the probe finds, or none if the settings say so.
+
+    Landlock protects less than people expect, so it counts only if the settings accept it.
+    """
     if config.commands.sandbox == "none":
         say('Commands run outside any sandbox: the settings say sandbox = "none".')
         return Level.NONE
-    return probe().level
+    found = probe().level
+    if found is Level.LANDLOCK and config.commands.sandbox != "landlock":
+        say(f"Commands do not run. {NO_SANDBOX}")
+        return Level.NONE
+    return found
 
 
 def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:

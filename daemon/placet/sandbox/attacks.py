@@ -16,11 +16,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 _TARGETS: dict[str, Any] = {}
 _PTRACE_ATTACH, _PTRACE_DETACH = 16, 17
+_RLIMIT_NPROC = 6
 _CLONE_NEWUSER, _PR_GET_NO_NEW_PRIVS, _IO_URING_SETUP = 0x10000000, 39, 425
 
 
@@ -127,19 +129,42 @@ def connect_tcp() -> None:
 def send_udp() -> None:
     """Send a datagram (a DNS query is one)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.sendto(b"x", ("127.0.0.1", _TARGETS["udp"]))
+        sender.connect(("127.0.0.1", _TARGETS["udp"]))
+        for _ in range(2):  # the second one fails if nobody received the first
+            sender.send(b"x")
+            time.sleep(0.01)
 
 
 def connect_unix() -> None:
     """Connect to a socket in the file system (docker, D-Bus, ssh-agent)."""
     with socket.socket(socket.AF_UNIX) as sender:
-        sender.connect(str(_outside("socket")))
+        sender.connect(str(_outside("s")))
+
+
+def connect_shown() -> None:
+    """Connect to a socket in a folder that the box shows: git's, dependencies, tools, caches."""
+    with socket.socket(socket.AF_UNIX) as sender:
+        for place in _TARGETS["sockets"]:
+            with suppress(OSError):
+                sender.connect(place)
+                return
+    raise PermissionError
 
 
 def connect_abstract() -> None:
     """Connect to an abstract socket."""
     with socket.socket(socket.AF_UNIX) as sender:
         sender.connect("\0" + _TARGETS["abstract"])
+
+
+def limit_others() -> None:
+    """Lower a limit of the daemon's, which ends all its work."""
+    _libc("prlimit", _TARGETS["victim"], _RLIMIT_NPROC, (ctypes.c_ulong * 2)(1, 1), None)
+
+
+def read_queue() -> None:
+    """Take a message from another program's queue (System V)."""
+    _libc("msgrcv", _TARGETS["queue"], ctypes.create_string_buffer(64), 16, 0, 0o4000)
 
 
 def new_user_namespace() -> None:
@@ -199,11 +224,11 @@ def write_large_file() -> None:
         _expect(file.write(bytes(_TARGETS["file_bytes"] + 1)) > _TARGETS["file_bytes"])
 
 
-def fill_tmp() -> None:
-    """Write more into the temporary folder than it may hold, in small files."""
-    folder = os.environ.get("TMPDIR", "/tmp")  # noqa: S108  the box's own
+def fill_shared_memory() -> None:
+    """Write more into /dev/shm than it may hold, in small files."""
     for number in range(4):
-        Path(folder, f"fill-{number}").write_bytes(bytes(_TARGETS["tmp_bytes"] // 2))
+        file = Path(f"/dev/shm/{_TARGETS['canary']}-{number}")  # noqa: S108  the box's own
+        file.write_bytes(bytes(_TARGETS["shm_bytes"] // 2))
 
 
 def reserve_disk() -> None:
@@ -232,14 +257,14 @@ def keep_privileges() -> None:
 ATTACKS: tuple[Callable[[], None], ...] = (
     read_secret, list_home, write_outside, write_hook, replace_git_file, inherit_environment,
     read_environ, read_memory, read_command_line, trace, send_signal, connect_tcp, send_udp,
-    connect_unix,
-    connect_abstract, new_user_namespace, chmod_outside, stat_outside, link_outside,
-    read_shared_tmp,
-    read_shared_memory, allocate, fork_many, write_large_file, fill_tmp, reserve_disk,
-    change_kernel, io_uring, keep_privileges,
+    connect_unix, connect_shown, connect_abstract, limit_others, read_queue, new_user_namespace,
+    chmod_outside, stat_outside, link_outside, read_shared_tmp, read_shared_memory, allocate,
+    fork_many, write_large_file, fill_shared_memory, reserve_disk, change_kernel, io_uring,
+    keep_privileges,
 )  # fmt: skip
 LINUX_ONLY = frozenset((
-    read_environ, read_memory, read_command_line, trace, connect_abstract, new_user_namespace,
+    read_environ, read_memory, read_command_line, trace, connect_abstract, limit_others, read_queue,
+    new_user_namespace,
     read_shared_memory, reserve_disk, change_kernel, io_uring, keep_privileges,
 ))  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -24,6 +24,20 @@ class Level(IntEnum):
         return ("none", "sandbox-exec", "Landlock + seccomp", "bubblewrap + seccomp")[self]
 
 
+LANDLOCK_LACKS = (
+    "Here commands run in Landlock only: tests that open sockets fail, and so does what names the "
+    "checkout by its path, such as an editable install. Commands can change modes and times of all "
+    "your files. With bubblewrap none of this holds."
+)
+"""What level 2 lacks, for people."""
+NO_SANDBOX = (
+    "This machine has no sandbox that you accepted. Install bubblewrap. Or accept Landlock, where "
+    "commands can change modes and times of all your files: "
+    "placet config set commands.sandbox landlock"
+)
+"""Why commands do not run, for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
     """A command's limits.
@@ -33,10 +47,10 @@ class BoxLimits:
     RLIMIT_AS would kill them at start. A command is also killed if the machine's shared memory
     grows by that much. `processes` counts those in the box at level 3. At lower levels it limits
     how many processes the user may have beyond those at the start. If the kernel does not enforce
-    that (root), placet kills the command. `file_bytes` is for one file. `tmp_bytes` is for the
-    private temporary folder and, separately, /dev/shm; both are in memory (level 3). `output_bytes`
-    of each stream are kept, half from its head and half from its tail. After `kill_output_bytes` of
-    both the command is killed. It is also killed if the worktree's disk has lost `disk_bytes` or
+    that (root), placet kills the command. `file_bytes` is for one file. `shm_bytes` is for
+    /dev/shm, in memory (level 3). `output_bytes` of each stream are kept, half from its head and
+    half from its tail. After `kill_output_bytes` of both the command is killed. It is also killed
+    if the disk of the worktree, or of the private temporary folder, has lost `disk_bytes` or
     `files` while it ran, or has less than `free_bytes` left. With less than that no command starts.
     """
 
@@ -44,7 +58,7 @@ class BoxLimits:
     memory_bytes: int = 4 * GIB
     processes: int = 512
     file_bytes: int = GIB
-    tmp_bytes: int = 512 * MIB
+    shm_bytes: int = 512 * MIB
     output_bytes: int = 64 * 1024
     kill_output_bytes: int = 256 * MIB
     disk_bytes: int = 4 * GIB
@@ -60,8 +74,15 @@ class Box:
     such as the main repository's `.git`, which contains the worktree's git folder. Landlock
     enforces this only outside the worktree. `readable` are extra tool chains, read-only too. A tool
     chain that contains the worktree or a `hidden` path is never shown whole. `network` shares the
-    machine's network and allows internet sockets; unix sockets stay forbidden. Raises ValueError
-    for a path that is not absolute and plain, and for a worktree inside a read-only path.
+    machine's network and allows internet sockets; unix sockets stay forbidden.
+
+    `checkout` is the repository as its owner prepared it. Its paths `shared`, which git ignores,
+    are shown read-only at the same place in the worktree. With `git`, the repository's git folder
+    and the worktree's own in it, level 3 shows the worktree where the checkout is: then installed
+    scripts and links find the worktree's code.
+
+    Raises ValueError for a path that is not absolute and plain, and for a worktree inside a
+    read-only path.
     """
 
     worktree: Path
@@ -70,6 +91,19 @@ class Box:
     limits: BoxLimits = field(default_factory=BoxLimits)
     readable: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
+    checkout: Path | None = None
+    shared: tuple[PurePosixPath, ...] = ()
+    git: tuple[Path, Path] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The worktree's path for commands at level 3."""
+        return self.checkout if self.checkout and self.git else self.worktree
+
+    @property
+    def brought(self) -> dict[PurePosixPath, Path]:
+        """The shared paths, each with what it shows."""
+        return {path: self.checkout / path for path in self.shared if self.checkout}
 
     def __post_init__(self) -> None:
         for path in (self.worktree, *self.read_only, *self.readable):

@@ -8,11 +8,13 @@ import select
 import signal
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
+from placet.codec import sha256
 from placet.disk.files import delete_tree
 from placet.errors import UserError
 
@@ -89,8 +91,21 @@ def delete_special_files(worktree: Path) -> None:
             continue  # the path is too long, also for git
 
 
+def temporary() -> Path:
+    """Return where boxes have their private temporary folders: on a disk if there is one."""
+    disk = Path("/var/tmp")  # noqa: S108  used with mkdtemp
+    return disk if os.access(disk, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+
+
+def scratch_prefix(worktree: Path) -> str:
+    """Return how the names of the temporary folders begin, for boxes beside this worktree."""
+    return f"placet-box-{sha256(os.fsencode(worktree.parent))[:12]}-"
+
+
 def end_left_behind(worktrees: Path) -> int:
-    """Kill every box whose worktree is below `worktrees`; return the number of signals sent.
+    """Kill every box whose worktree is below `worktrees`, and delete the temporary folders.
+
+    Return the number of signals sent.
 
     If bwrap is killed together with its daemon while it starts, it can leave a child that waits
     forever. The caller holds the vault's lock and has started no command yet, so every box there is
@@ -117,6 +132,10 @@ def end_left_behind(worktrees: Path) -> int:
             for process, _ in gone:
                 ended.unregister(process)
             waited_for -= len(gone)
+    for left in temporary().glob(f"{scratch_prefix(worktrees / 'any')}*"):
+        with suppress(FileNotFoundError):
+            if left.lstat().st_uid == os.getuid():
+                delete_tree(left)
     return signalled
 
 

@@ -6,6 +6,8 @@ command reports that it is ready and waits for an answer, which a dead daemon ne
 the box, `prlimit` sets the limits: since Linux 5.14 RLIMIT_NPROC counts per user namespace, so it
 must be set within. Outside, `choom` makes the out-of-memory killer choose the box before the
 daemon. It needs a writable /proc, which the box must not have, because root could write /proc/sys.
+Unix sockets work in its own network namespace. But one in a shown folder leads to its server,
+whatever the namespace: such sockets are masked.
 
 Level 2 is Landlock, level 1 (macOS) a profile for `sandbox-exec`, level 0 nothing. All three run
 below `launcher`. Apple does not document the profile language, so the profile follows what other
@@ -20,9 +22,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,14 +32,17 @@ from placet.disk.files import delete_tree
 from placet.errors import ToolError, UserError
 from placet.sandbox import seccomp
 from placet.sandbox.box import Box, Level
-from placet.sandbox.cleanup import kept_git_file
+from placet.sandbox.brought import linked, mount_points, to_mask
+from placet.sandbox.cleanup import kept_git_file, scratch_prefix, temporary
 from placet.sandbox.seatbelt import profile
+from placet.sandbox.seccomp import Sockets
 from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths, program, see
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "version", "filesystems", "sys")
-_HOME = "/tmp"  # noqa: S108  the private temporary folder of a box at level 3
+_GIT = Path("/run/placet/git")
+"""Where level 3 shows the repository's git folder to a worktree in the checkout's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +89,19 @@ def starting(argv: Sequence[str], box: Box, level: Level, *, terminal: bool) -> 
         raise ToolError("empty_command", "there is no command to run")
     if any("\0" in word for word in argv):
         raise ToolError("invalid_argument", "an argument contains a NUL byte")
+    if level is not Level.BUBBLEWRAP:
+        box = replace(box, git=None)
     seen = see(box)
     command = [program(argv[0], box, seen), *argv[1:]]
     environment = {"PATH": os.pathsep.join(seen.path), "LANG": "C.UTF-8", "TERM": "dumb"}
     with ExitStack() as stack:
+        scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(box.worktree), dir=temporary()))
+        stack.callback(delete_tree, scratch)
+        args = (stack, command, environment, box, seen, scratch)
         if level is Level.BUBBLEWRAP:
-            yield _bubblewrapped(stack, command, environment, box, seen, terminal=terminal)
+            yield _bubblewrapped(*args, terminal=terminal)
         else:
-            yield _launched(stack, command, environment, box, seen, level, terminal=terminal)
+            yield _launched(*args, level, terminal=terminal)
 
 
 def _pipe() -> tuple[IO[bytes], IO[bytes]]:
@@ -99,16 +109,21 @@ def _pipe() -> tuple[IO[bytes], IO[bytes]]:
     return os.fdopen(reading, "rb", buffering=0), os.fdopen(writing, "wb", buffering=0)
 
 
-def _filter(box: Box, *, shared_ipc: bool) -> IO[bytes]:
+def _once(content: bytes) -> IO[bytes]:
+    """Return a file from which this can be read once."""
+    file = os.fdopen(os.memfd_create("placet"), "w+b", buffering=0)
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+def _filter(sockets: Sockets, *, shared: bool) -> IO[bytes]:
     """Return a file from which the seccomp program can be read once."""
     if sys.platform != "linux" or os.uname().machine not in seccomp.MACHINES:
         raise UserError(
             f"there is no system call filter for {sys.platform} on {os.uname().machine}"
         )
-    file = os.fdopen(os.memfd_create("placet-seccomp"), "w+b", buffering=0)
-    file.write(seccomp.program(os.uname().machine, network=box.network, shared_ipc=shared_ipc))
-    file.seek(0)
-    return file
+    return _once(seccomp.program(os.uname().machine, sockets, shared=shared))
 
 
 # --- level 3: bubblewrap
@@ -120,6 +135,7 @@ def _bubblewrapped(
     environment: dict[str, str],
     box: Box,
     seen: VisiblePaths,
+    scratch: Path,
     *,
     terminal: bool,
 ) -> Start:
@@ -129,30 +145,49 @@ def _bubblewrapped(
         f"--fsize={limits.file_bytes}", "--core=0", "--", *command,
     ]  # fmt: skip
     status, status_end = map(stack.enter_context, _pipe())
-    rules = stack.enter_context(_filter(box, shared_ipc=False))
+    sockets = Sockets.SHARED if box.network else Sockets.OWN
+    rules = stack.enter_context(_filter(sockets, shared=False))
+    passed = [status_end, rules]
     handshake = stdin = None
     if not terminal:
         handshake, stdin = map(stack.enter_context, socket.socketpair())
         # It writes a line to its standard input, and starts when it receives one.
         wait = 'echo >&0 && read -r _ && exec "$@" </dev/null'
         limited = ["/bin/sh", "-c", wait, "sh", *limited]
-    size = ("--size", str(limits.tmp_bytes))
+    mounts = _mounts(box, seen, scratch, stack.enter_context(mount_points(box)))
+    if box.git is not None:
+        common, own = box.git
+        passed.append(
+            stack.enter_context(_once(f"gitdir: {_GIT / own.relative_to(common)}\n".encode()))
+        )
+        pointer = str(box.folder / ".git")
+        mounts[Path(pointer)] = ("--ro-bind-data", str(passed[-1].fileno()), pointer)
     launch = [
         "/usr/bin/choom", "-n", "1000", "--", _bubblewrap(),  # the first to go
         "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
         "--cap-drop", "ALL",
         *([] if terminal else ["--new-session"]),
         *(["--share-net"] if box.network else []),
-        "--proc", "/proc", "--remount-ro", "/proc",
-        "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108  the box's own
-        *size, "--tmpfs", _HOME, "--symlink", "../tmp", "/var/tmp",  # noqa: S108  both are the box's own
-        *_mounts(box, seen),
+        "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev",
+        "--size", str(limits.shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",  # noqa: S108  the box's own
+        *(word for place in sorted(mounts, key=_depth) for word in mounts[place]),
         "--remount-ro", "/",
         "--seccomp", str(rules.fileno()), "--json-status-fd", str(status_end.fileno()),
-        "--chdir", str(box.worktree), "--", *limited,
+        "--chdir", str(box.folder), "--", *limited,
     ]  # fmt: skip
-    environment |= {"HOME": _HOME}
-    return Start(launch, environment, (status_end, rules), status, None, handshake, stdin)
+    environment |= {"HOME": str(_home())}
+    return Start(launch, environment, tuple(passed), status, None, handshake, stdin)
+
+
+def _home() -> Path:
+    """Return the home of a command at level 3: the real place, empty but for caches."""
+    home = Path.home()
+    is_usable = home.is_absolute() and not any(r.is_relative_to(home) for r in SYSTEM)
+    return home if is_usable else Path("/tmp")  # noqa: S108  the box's own
+
+
+def _depth(path: Path) -> int:
+    return len(path.parts)
 
 
 def _bubblewrap() -> str:
@@ -169,28 +204,42 @@ def _bubblewrap() -> str:
     )
 
 
-def _mounts(box: Box, view: VisiblePaths) -> Iterator[str]:
+def _mounts(
+    box: Box, view: VisiblePaths, scratch: Path, brought: Mapping[Path, Path]
+) -> dict[Path, tuple[str, ...]]:
+    """Return bwrap's options for each place of the box, in no order.
+
+    `brought` are the places in the worktree, each with what it shows.
+    """
+    for name in ("home", "tmp"):
+        (scratch / name).mkdir()
+    (scratch / "empty").touch()
+    home, tmp = _home(), ("--bind", str(scratch / "tmp"))
+    found: dict[Path, tuple[str, ...]] = {}
+    found[home] = ("--bind", str(scratch / "home"), str(home))
+    for common in ("/tmp", "/var/tmp"):  # noqa: S108  the box's own
+        found[Path(common)] = (*tmp, common)
     for root in SYSTEM:
         if root.is_symlink():
-            yield from ("--symlink", str(root.readlink()), str(root))
-        elif root.is_dir():
-            yield from _bind("--ro-bind", root)
-    for name in ETC:
-        path = Path("/etc", name)
-        if path.exists() and (box.network or name != "resolv.conf"):
-            yield from _bind("--ro-bind", path)
-    for path in view.tools:
-        yield from _bind("--ro-bind", path)
-    yield from _bind("--bind", box.worktree)
-    git = box.worktree / ".git"
-    if git.exists():
-        yield from _bind("--ro-bind", git)
-    for path in box.read_only:
-        yield from _bind("--ro-bind", path)
+            found[root] = ("--symlink", str(root.readlink()), str(root))
+    etc = (Path("/etc", name) for name in ETC if box.network or name != "resolv.conf")
+    system = [p for p in (*SYSTEM, *etc) if p.exists() and p not in found]
+    found |= {p: _shown(p, p) for p in system}
+    found[box.folder] = ("--bind", str(box.worktree), str(box.folder))
+    in_worktree = box.brought.values() if box.git is not None else ()
+    read_only = {p: p for p in (*view.tools, *box.read_only) if p not in in_worktree}
+    read_only |= {home / name: path for name, path in view.caches.items()}
+    if box.git is not None:
+        read_only[_GIT] = box.git[0]
+    elif (git := box.worktree / ".git").exists():
+        read_only[git] = git
+    read_only |= brought
+    found |= {place: _shown(path, place) for place, path in read_only.items()}
+    return found | {p: _shown(scratch / "empty", p) for p in to_mask(read_only, box)}
 
 
-def _bind(how: str, path: Path) -> tuple[str, str, str]:
-    return how, str(path), str(path)
+def _shown(path: Path, place: Path) -> tuple[str, ...]:
+    return "--ro-bind", str(path), str(place)
 
 
 # --- levels 2 to 0: the launcher
@@ -202,13 +251,16 @@ def _launched(
     environment: dict[str, str],
     box: Box,
     seen: VisiblePaths,
+    scratch: Path,
     level: Level,
     *,
     terminal: bool,
 ) -> Start:
     stack.enter_context(kept_git_file(box.worktree, strict=level is Level.LANDLOCK))
-    scratch = Path(tempfile.mkdtemp(prefix="placet-box-"))
-    stack.callback(delete_tree, scratch)
+    stack.enter_context(linked(box))
+    for name, path in seen.caches.items():
+        (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / name).symlink_to(path)
     status, status_end = map(stack.enter_context, _pipe())
     lifeline_end, lifeline = map(stack.enter_context, _pipe())
     passed = [status_end, lifeline_end]
@@ -225,7 +277,8 @@ def _launched(
         f"processes={box.limits.processes}",
     ]
     if level is Level.LANDLOCK:
-        passed.append(stack.enter_context(_filter(box, shared_ipc=True)))
+        sockets = Sockets.SHARED if box.network else Sockets.CLOSED
+        passed.append(stack.enter_context(_filter(sockets, shared=True)))
         items += [f"filter={passed[-1].fileno()}", *_landlock(box, seen, scratch)]
         environment["GIT_CONFIG_NOSYSTEM"] = "1"  # git gives up on an unreadable /etc/gitconfig
     elif level is Level.SEATBELT:
@@ -237,7 +290,8 @@ def _launched(
 def _landlock(box: Box, seen: VisiblePaths, scratch: Path) -> list[str]:
     etc = [Path("/etc", name) for name in ETC if box.network or name != "resolv.conf"]
     proc = [Path("/proc", name) for name in _PROC]
-    read = [p for p in (*SYSTEM, *etc, *proc, *seen.tools, *box.read_only) if p.exists()]
+    shown = (*SYSTEM, *etc, *proc, *seen.tools, *seen.caches.values(), *box.read_only)
+    read = [p for p in shown if p.exists()]
     return [
         "landlock=1",
         *(["network=1"] if box.network else []),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -30,7 +30,7 @@ _LIMITS = BoxLimits(
     memory_bytes=GIB,
     processes=16,
     file_bytes=2 * MIB,
-    tmp_bytes=2 * MIB,
+    shm_bytes=2 * MIB,
     free_bytes=1,
 )
 _folder = partial(TemporaryDirectory, prefix="placet-probe-")
@@ -41,10 +41,9 @@ NAMES = tuple(attack.__name__ for attack in attacks.ATTACKS)
 
 GAPS: dict[Level, frozenset[str]] = {
     Level.BUBBLEWRAP: frozenset(),
-    # Landlock controls neither modes nor metadata and has no quota; a replaced .git file is
-    # restored.
-    Level.LANDLOCK: frozenset({"chmod_outside", "stat_outside", "fill_tmp", "replace_git_file"}),
-    Level.SEATBELT: frozenset({"fill_tmp", "stat_outside", "allocate", "fork_many"}),
+    # Landlock controls neither modes nor metadata; a replaced .git file is restored.
+    Level.LANDLOCK: frozenset({"chmod_outside", "stat_outside", "replace_git_file"}),
+    Level.SEATBELT: frozenset({"stat_outside", "allocate", "fork_many"}),
     Level.NONE: frozenset(NAMES),
 }
 """Attacks that a level does not promise to block."""
@@ -93,6 +92,13 @@ def probe(wanted: Level | None = None) -> Probe:
             if all(f.blocked or not f.promised for f in found):
                 return Probe(level, tuple(findings))
     return Probe(Level.NONE, tuple(findings))
+
+
+def starts(level: Level) -> bool:
+    """Return whether a box of this level starts here; only `probe` says whether it holds."""
+    with _folder() as folder, suppress(PlacetError):
+        return run(["true"], Box(Path(folder)), level).exit_code == 0
+    return False
 
 
 def make_undumpable() -> None:
@@ -169,7 +175,7 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
     with ExitStack() as stack:
         outside = _outside(stack)
         tmp = Path(stack.enter_context(_folder()))
-        worktree, repository = outside / "worktree", outside / "repository"
+        worktree, repository = outside / "tree", outside / "repo"
         worktree.mkdir()
         (repository / "hooks").mkdir(parents=True)
         (worktree / ".git").write_text(f"gitdir: {repository}\n")
@@ -189,34 +195,60 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
             "processes": _LIMITS.processes,
             "hold_s": _HOLD_S if os.geteuid() == 0 else 0,
             "file_bytes": _LIMITS.file_bytes,
-            "tmp_bytes": _LIMITS.tmp_bytes,
+            "shm_bytes": _LIMITS.shm_bytes,
         }
-        _listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, str(outside / "socket"))
+        checkout, tools = outside / "app", outside / "tool"
+        (checkout / ".venv").mkdir(parents=True)
+        tools.mkdir()
+        folders = (repository, checkout / ".venv", tools)
+        for folder in (outside, *folders):
+            _listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "s"))
+        targets["sockets"] = [str(folder / "s") for folder in (*folders, worktree / ".venv")]
         if sys.platform == "linux":
             _listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{canary}")
             shared = Path("/dev/shm", canary)  # noqa: S108  an attack's target with a random name
             stack.callback(shared.unlink, missing_ok=True)
             shared.write_text(canary)
             targets["shm"] = str(shared)
-        box = Box(worktree, read_only=(repository,), limits=_LIMITS)
-        home = Path.home()
-        shown = (
-            *visible_paths.SYSTEM,
-            *visible_paths.see(box).tools,
+            targets["queue"] = _queue(stack)
+        box = Box(
             worktree,
-            Path("/tmp"),  # noqa: S108 - looked at, not used
-            Path("/etc"),
-            Path("/dev"),
+            read_only=(repository,),
+            limits=_LIMITS,
+            readable=(tools,),
+            checkout=checkout,
+            shared=(PurePosixPath(".venv"),),
         )
-        inside = [p.relative_to(home).parts for p in shown if p.is_relative_to(home)]
-        targets |= {
-            "home": str(home),
-            "home_tools": sorted({parts[0] for parts in inside if parts}),
-        }
+        targets |= {"home": str(Path.home()), "home_tools": _shown_of_home(box)}
         victim = subprocess.Popen(["sleep", "60"], env={"PATH": os.defpath, "KEY": canary})
         stack.callback(victim.wait)
         stack.callback(victim.kill)
         yield box, targets | {"victim": victim.pid}
+
+
+def _shown_of_home(box: Box) -> list[str]:
+    """Return the names in the home that a box shows, or that lead to what it shows."""
+    home, view = Path.home(), visible_paths.see(box)
+    shown = (
+        *visible_paths.SYSTEM,
+        *view.tools,
+        *view.caches.values(),
+        box.worktree,
+        Path("/tmp"),  # noqa: S108 - looked at, not used
+        Path("/etc"),
+        Path("/dev"),
+    )
+    inside = [p.relative_to(home).parts for p in shown if p.is_relative_to(home)]
+    return sorted({parts[0] for parts in inside if parts})
+
+
+def _queue(stack: ExitStack) -> int:
+    """Return a message queue (System V) with one message in it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = libc.msgget(0, 0o600)
+    stack.callback(libc.msgctl, number, 0, None)  # IPC_RMID
+    libc.msgsnd(number, ctypes.create_string_buffer(b"\1" + bytes(31)), 16, 0)
+    return int(number)
 
 
 def _listen(

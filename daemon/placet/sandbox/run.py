@@ -10,7 +10,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from placet.errors import ToolError, UserError
 from placet.sandbox.box import Box, BoxLimits, Level, Ran
-from placet.sandbox.cleanup import delete_special_files
+from placet.sandbox.cleanup import delete_special_files, temporary
 from placet.sandbox.levels import Start, starting
 
 
@@ -100,8 +99,8 @@ class CommandUsage:
                 (folder, max(limits.free_bytes, room - limits.disk_bytes), files - limits.files)
             )
         self._tasks = _all_tasks() + limits.processes
-        # The two private temporary file systems are shared memory too, with a limit of their own.
-        self._shared = _shared_memory() + limits.memory_bytes + 2 * limits.tmp_bytes
+        # The private /dev/shm is shared memory too, with a limit of its own.
+        self._shared = _shared_memory() + limits.memory_bytes + limits.shm_bytes
         self._next_s = now_s + _PERIOD_S
         self._next_count_s = now_s + _COUNT_PERIOD_S
 
@@ -196,9 +195,7 @@ def run(
     if the wall cannot be built or breaks; it tries no weaker level.
     """
     began = time.monotonic()
-    # Below level 3 the temporary folder is on the machine's disk, without its own limit.
-    temporary = () if level is Level.BUBBLEWRAP else (Path(tempfile.gettempdir()),)
-    usage = CommandUsage((box.worktree, *temporary), box.limits, began)
+    usage = CommandUsage((box.worktree, temporary()), box.limits, began)
     with starting(argv, box, level, terminal=False) as start:
         process = start.spawn(
             stdin=subprocess.DEVNULL,

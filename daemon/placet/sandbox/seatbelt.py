@@ -20,7 +20,8 @@ def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
     The last matching rule wins, so `.git` and the read-only paths come after the worktree.
     """
     etc = [Path("/private/etc", name) for name in ETC]
-    readable = [*SYSTEM, *map(Path, _MAC_SYSTEM), *etc, *view.tools, *box.read_only]
+    shown = (*view.tools, *view.caches.values(), *box.read_only)
+    readable = [*SYSTEM, *map(Path, _MAC_SYSTEM), *etc, *shown]
     frozen = [box.worktree / ".git", *box.read_only]
     lines = [
         "(version 1)",

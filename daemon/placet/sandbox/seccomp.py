@@ -1,10 +1,10 @@
 """Make the system call filter as a classic BPF program, without a library, for x86-64 and arm64.
 
-It forbids what no build or test needs and what the wall's other parts leave open. That is sockets,
-new namespaces, mounts, tracing, io_uring (which bypasses the filter), kernel keys, BPF, modules,
-and typing into the terminal. A forbidden call fails with EPERM. clone3 and io_uring fail with
-ENOSYS, so that libc and libuv use their older ways. fallocate fails with EOPNOTSUPP, so that
-programs write instead: it reserves a whole disk faster than placet polls. Numbers: Linux
+It forbids what no build or test needs and what the wall's other parts leave open. That is sockets
+that lead out, new namespaces, mounts, tracing, io_uring (which bypasses the filter), kernel keys,
+BPF, modules, and typing into the terminal. A forbidden call fails with EPERM. clone3 and io_uring
+fail with ENOSYS, so that libc and libuv use their older ways. fallocate fails with EOPNOTSUPP, so
+that programs write instead: it reserves a whole disk faster than placet polls. Numbers: Linux
 `asm/unistd_64.h` and `asm-generic/unistd.h`; layout: `linux/seccomp.h`, `linux/filter.h`.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from enum import Enum
 
 # name: (x86-64, arm64); None if the call does not exist
 _CALLS: dict[str, tuple[int | None, int | None]] = {
@@ -78,9 +79,23 @@ _SHARED_IPC: dict[str, tuple[int, int]] = {
     "shmget": (29, 194),
     "shmat": (30, 196),
     "semget": (64, 190),
+    "shmctl": (31, 195),
+    "shmdt": (67, 197),
+    "semctl": (66, 191),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "mq_timedsend": (242, 182),
+    "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184),
+    "mq_getsetattr": (245, 185),
 }
+_PRLIMIT = (302, 261)
 _SOCKET, _SOCKETPAIR, _CLONE, _IOCTL = (41, 198), (53, 199), (56, 220), (16, 29)
 
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH_*
@@ -95,11 +110,31 @@ _TYPE_INTO_TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _RESERVE = (0x40305828, 0x4030582A, 0x40305839)
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE = 0
-_STREAM, _SEQPACKET, _TYPE_MASK = 1, 5, 0xF
+_STREAM, _DGRAM, _SEQPACKET, _TYPE_MASK = 1, 2, 5, 0xF
 _X32_BIT = 0x40000000
 
 MACHINES = frozenset(_ARCHES)
 """Supported machines (`os.uname().machine`)."""
+
+
+class Sockets(Enum):
+    """Which sockets a command may open, by the network namespace that it has.
+
+    CLOSED: none, in the machine's namespace. SHARED: the machine's network, by internet sockets
+    only, because unix sockets lead to its services. OWN: its own namespace, where internet, unix
+    and datagram sockets reach nobody outside.
+    """
+
+    CLOSED = "closed"
+    SHARED = "shared"
+    OWN = "own"
+
+
+_FAMILIES = {
+    Sockets.CLOSED: (),
+    Sockets.SHARED: (_AF_INET, _AF_INET6),
+    Sockets.OWN: (_AF_UNIX, _AF_INET, _AF_INET6),
+}
 
 
 def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -123,23 +158,26 @@ def _when(number: int, body: bytes) -> bytes:
     return _op(_EQUAL, number, 0, len(body) // 8) + body
 
 
-def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
+def program(machine: str, sockets: Sockets, *, shared: bool) -> bytes:
     """Return the filter as an array of `struct sock_filter`.
 
-    `machine` as in `os.uname().machine`, one of MACHINES (else KeyError). `network` allows internet
-    sockets. `shared_ipc` says that the box has no separate IPC namespace, so System V and POSIX
-    queues are forbidden too.
+    `machine` as in `os.uname().machine`, one of MACHINES (else KeyError). `shared` says that the
+    box has no namespaces of its own for IPC and processes. Then System V and POSIX queues are
+    forbidden too, and limits of other processes.
     """
     column, arch = _ARCHES[machine]
     out = [_op(_LOAD, _OFFSET_ARCH), _op(_EQUAL, arch, 1, 0), _refuse(errno.EPERM)]
     out.append(_op(_LOAD, _OFFSET_NUMBER))
     if machine == "x86_64":
         out += [_op(_AT_LEAST, _X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
-    refused = [*_CALLS.values(), *(_SHARED_IPC.values() if shared_ipc else ())]
+    refused = [*_CALLS.values(), *(_SHARED_IPC.values() if shared else ())]
     out += [_when(n, _refuse(errno.EPERM)) for pair in refused if (n := pair[column]) is not None]
     out += [_when(pair[column], _refuse(errno.ENOSYS)) for pair in _ABSENT.values()]
     out.append(_when(_FALLOCATE[column], _refuse(errno.EOPNOTSUPP)))
     allow = _op(_RETURN, _ALLOW)
+    if shared:
+        own_process = _op(_EQUAL, 0, 1, 0) + _refuse(errno.EPERM) + allow
+        out.append(_when(_PRLIMIT[column], _argument(0) + own_process))
     flags = _op(_ANY_BIT, _NEW_NAMESPACES, 0, 1) + _refuse(errno.EPERM)
     out.append(_when(_CLONE[column], _argument(0) + flags + allow))
     typing = b"".join(
@@ -149,22 +187,22 @@ def program(machine: str, *, network: bool, shared_ipc: bool) -> bytes:
         _op(_EQUAL, request, 0, 1) + _refuse(errno.EOPNOTSUPP) for request in _RESERVE
     )
     out.append(_when(_IOCTL[column], _argument(1) + typing + allow))
-    families = (_AF_INET, _AF_INET6) if network else ()
-    sockets = b"".join(_op(_EQUAL, family, 0, 1) + allow for family in families)
+    families = b"".join(_op(_EQUAL, family, 0, 1) + allow for family in _FAMILIES[sockets])
     # getaddrinfo asks by netlink which families work. Other netlink protocols list the machine's
     # own sockets.
-    if network:
-        sockets += (
+    if families:
+        families += (
             _op(_EQUAL, _AF_NETLINK, 1, 0)
             + _refuse(errno.EPERM)
             + _argument(2)
             + _op(_EQUAL, _NETLINK_ROUTE, 0, 1)
             + allow
         )
-    out.append(_when(_SOCKET[column], _argument(0) + sockets + _refuse(errno.EPERM)))
-    # A pair is only a pipe, which node and asyncio rely on. A datagram pair could still send
-    # anywhere.
-    kinds = b"".join(_op(_EQUAL, kind, 0, 1) + allow for kind in (_STREAM, _SEQPACKET))
+    out.append(_when(_SOCKET[column], _argument(0) + families + _refuse(errno.EPERM)))
+    # A pair is only a pipe, which node and asyncio rely on. A datagram pair can still send to every
+    # unix socket that is there.
+    pairs = (_STREAM, _DGRAM, _SEQPACKET) if sockets is Sockets.OWN else (_STREAM, _SEQPACKET)
+    kinds = b"".join(_op(_EQUAL, kind, 0, 1) + allow for kind in pairs)
     pair = _argument(0) + _op(_EQUAL, _AF_UNIX, 1, 0) + _refuse(errno.EPERM)
     pair += _argument(1) + _op(_AND, _TYPE_MASK) + kinds + _refuse(errno.EPERM)
     out += [_when(_SOCKETPAIR[column], pair), allow]

@@ -3,9 +3,10 @@
 The rules, in order:
 
 1. /usr, /bin, /sbin, /lib*, /nix/store, /gnu/store and a short list of files in /etc are readable.
-2. PATH has the daemon's absolute, readable entries, and last the folder of its interpreter. It has
-   no entry inside the worktree, and neither the home itself nor a folder above it. Each entry is
-   readable.
+2. PATH has the programs of the environments that the checkout brings (`Box.shared`) or that are
+   configured (`Box.readable`), then the daemon's absolute, readable entries, and last placet's own
+   environment. It has no entry inside the worktree or, unless it is brought, inside the checkout,
+   and neither the home itself nor a folder above it. Each entry is readable.
 3. An entry below a version manager (`_MANAGERS`, under the home) makes that manager's folder
    readable.
 4. An entry of a virtual environment (`pyvenv.cfg` next to `bin`) makes the whole environment
@@ -16,14 +17,16 @@ The rules, in order:
    them. ~/.cargo itself stays invisible, because it may hold credentials.
 7. No folder that contains the worktree, the vault or the daemon's state (`Box.hidden`) is readable
    whole. Only its `bin`, `lib` and the like are.
-8. `Box.readable`, which users configure, is readable.
+8. `Box.readable`, which users configure, is readable, and so is `Box.shared`.
+9. Caches of package managers (`_CACHES`) are readable, without settings that hold logins.
 
-Nothing else is visible.
+Nothing else is visible. The home is empty otherwise, and at level 3 at its real place.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -33,6 +36,7 @@ from pathlib import Path
 
 from placet.errors import ToolError
 from placet.sandbox.box import Box
+from placet.secrets import redact
 
 SYSTEM = tuple(
     Path("/", name)
@@ -46,6 +50,9 @@ ETC = (
     "localtime", "lsb-release", "magic", "mime.types", "nsswitch.conf", "os-release", "passwd",
     "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "resolv.conf", "services",
     "shells", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+    # Debian's Maven and Java do not start without their own
+    "maven/m2.conf", "maven/logging", "maven/toolchains.xml",
+    *sorted(p.name for p in Path("/etc").glob("java-*-openjdk")),
 )  # fmt: skip
 """Files of /etc that tools read and that hold no secret."""
 
@@ -55,35 +62,91 @@ _MANAGERS = (
     "miniforge3", "anaconda3",
 )  # fmt: skip
 
+_CACHES = (
+    ".cargo/registry", ".cargo/git", ".cargo/config.toml", ".m2/repository", ".m2/wrapper",
+    ".gradle/wrapper", "go/pkg/mod", ".cache/pre-commit", ".npm/_cacache",
+)  # fmt: skip
+
+
+_MAVEN = Path("/etc/maven/settings.xml")
+
 
 @dataclass(frozen=True, slots=True)
 class VisiblePaths:
-    """A box's PATH, and the `tools` to show read-only besides SYSTEM and ETC."""
+    """A box's PATH, and the `tools` to show read-only besides SYSTEM and ETC.
+
+    `caches` are those of the home, by their paths in it.
+    """
 
     path: tuple[str, ...]
     tools: tuple[Path, ...]
+    caches: dict[str, Path]
 
 
 def see(box: Box) -> VisiblePaths:
     """Return what this box sees, from the daemon's PATH, home and interpreter."""
     home = Path.home()
     rustup = Path(os.environ.get("RUSTUP_HOME") or home / ".rustup")
-    return _see(os.environ.get("PATH", ""), home, rustup, (box.worktree, *box.hidden), box.readable)
+    own = (box.worktree, box.folder)
+    top = [shown for path, shown in box.brought.items() if len(path.parts) == 1]
+    project = tuple(filter(is_environment, (*top, *box.readable)))
+    shown = (*box.brought.values(), *box.readable)
+    return _see(os.environ.get("PATH", ""), home, rustup, own, box.hidden, shown, project)
 
 
 @lru_cache(maxsize=64)  # cached: it takes 9 ms, which would be half the cost of a command
 def _see(
-    path: str, home: Path, rustup: Path, hidden: tuple[Path, ...], readable: tuple[Path, ...]
+    path: str,
+    home: Path,
+    rustup: Path,
+    own: tuple[Path, ...],
+    hidden: tuple[Path, ...],
+    readable: tuple[Path, ...],
+    project: tuple[Path, ...],
 ) -> VisiblePaths:
     named = [Path(entry) for entry in path.split(os.pathsep) if entry]
-    entries = [e for e in [*named, Path(sys.executable).parent] if _usable(e, hidden[0], home)]
+    placet = Path(sys.executable).parent
+    if sys.prefix != sys.base_prefix:  # its own environment, for which its daemon may be started
+        named = [entry for entry in named if entry != placet]
+    entries = [
+        entry
+        for entry in (*(folder / "bin" for folder in project), *named, placet)
+        if _usable(entry, home)
+        and (any(entry.is_relative_to(r) for r in readable) or not _lies_in(entry, own))
+    ]
     entries = [e for entry in entries for e in (*_rust_tool_chain(entry, rustup), entry)]
     entries = list(dict.fromkeys(entries))
-    tools = [tool for entry in entries for tool in _tool_chain(entry, home)]
+    brought = (folder / "bin" for folder in readable if is_environment(folder))
+    tools = [tool for entry in (*entries, *brought) for tool in _tool_chain(entry, home)]
     tools += _shown_prefix(Path(sys.prefix), home)
     tools += _shown_prefix(Path(sys.base_prefix), home)
-    tools = [part for tool in tools for part in _without(tool, hidden)]
-    return VisiblePaths(tuple(map(str, entries)), _outermost([*tools, *readable]))
+    tools += [_MAVEN] if _is_cache(_MAVEN) else []
+    tools = [part for tool in tools for part in _without(tool, (*own, *hidden))]
+    tools = [tool for tool in tools if not _lies_in(tool, own)]
+    caches = {name: home / name for name in _CACHES if _is_cache(home / name)}
+    return VisiblePaths(tuple(map(str, entries)), _outermost([*tools, *readable]), caches)
+
+
+def is_environment(folder: Path) -> bool:
+    """Return whether a folder is an environment of Python, of `venv` or conda."""
+    marks = (folder / "pyvenv.cfg", folder / "conda-meta")
+    return any(map(os.path.exists, marks)) and _open_folder(folder / "bin")
+
+
+def _is_cache(path: Path) -> bool:
+    """Return whether a cache is there, and no settings with a login."""
+    if path.is_file():
+        text = re.sub(r"(?s)<!--.*?-->", "", path.read_text("utf-8", "replace"))
+        return "<password>" not in text and not redact(text)[1]
+    return _open_folder(path) and not path.is_symlink()
+
+
+def _lies_in(path: Path, folders: tuple[Path, ...]) -> bool:
+    return any(
+        p.is_relative_to(f)
+        for folder in folders
+        for p, f in ((path, folder), (path.resolve(), folder.resolve()))
+    )
 
 
 def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
@@ -102,8 +165,8 @@ def program(name: str, box: Box, view: VisiblePaths) -> str:
     """Return the absolute path of the program that `name` means in the box.
 
     A bare name is looked up in the view's PATH, which never leads into the worktree. A relative
-    path starts at the worktree and must stay in it. Raises ToolError if there is no such program,
-    or it cannot be run or seen.
+    path starts at the worktree and must stay in it. One below a shared path of the checkout is
+    looked up there. Raises ToolError if there is no such program, or it cannot be run or seen.
     """
     if "/" not in name:
         for entry in view.path:
@@ -111,37 +174,53 @@ def program(name: str, box: Box, view: VisiblePaths) -> str:
             if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
                 return _visible(candidate, name, box, view)
         raise ToolError("command_not_found", f"no such program on the path: {name}")
-    candidate = os.path.normpath(box.worktree / name)
-    if not name.startswith("/") and not Path(candidate).is_relative_to(box.worktree):
+    inside = Path(os.path.normpath(box.folder / name))
+    if not name.startswith("/") and not inside.is_relative_to(box.folder):
         raise ToolError(
             "outside_worktree", f"the program is outside the worktree: {name}", refused=True
         )
-    if not Path(candidate).is_file():
+    file = _on_disk(inside, name, box)
+    if not file.is_file():
         raise ToolError("command_not_found", f"no such program: {name}")
-    if not os.access(candidate, os.X_OK):
+    if not os.access(file, os.X_OK):
         raise ToolError("not_executable", f"the file is not executable: {name}")
-    return _visible(candidate, name, box, view)
+    _visible(str(file), name, box, view)
+    return str(inside)
+
+
+def _on_disk(inside: Path, name: str, box: Box) -> Path:
+    """Return the file of a path in the box; ToolError for one that only the checkout has."""
+    if not inside.is_relative_to(box.folder):
+        return inside
+    path = inside.relative_to(box.folder)
+    if box.checkout and any(path.is_relative_to(shared) for shared in box.shared):
+        return box.checkout / path
+    if box.checkout and not (box.worktree / path).exists() and (box.checkout / path).is_file():
+        raise ToolError("command_not_found", NOT_SHOWN.format(name))
+    return box.worktree / path
+
+
+NOT_SHOWN = (
+    "{} is in your checkout, but git ignores it, so commands do not see it. A person can show its "
+    "folder: `see` of this portal in System/placet.toml (placet portal check)"
+)
+"""Why a program is not found that the checkout has."""
 
 
 def _visible(candidate: str, name: str, box: Box, view: VisiblePaths) -> str:
     real = Path(candidate).resolve()
     if any(real.is_relative_to(root) for root in SYSTEM):
         return candidate
-    if any(real.is_relative_to(r.resolve()) for r in (*view.tools, box.worktree, *box.read_only)):
+    shown = (*view.tools, *view.caches.values(), box.worktree, *box.read_only)
+    if any(real.is_relative_to(r.resolve()) for r in (*shown, *box.brought.values())):
         return candidate
     raise ToolError("command_not_found", f"the program is not visible in the sandbox: {name}")
 
 
-def _usable(entry: Path, worktree: Path, home: Path) -> bool:
+def _usable(entry: Path, home: Path) -> bool:
     if not entry.is_absolute() or ".." in entry.parts or not _open_folder(entry):
         return False
-    return not any(
-        e.is_relative_to(w) or h.is_relative_to(e)
-        for e, w, h in (
-            (entry, worktree, home),
-            (entry.resolve(), worktree.resolve(), home.resolve()),
-        )
-    )
+    return not home.is_relative_to(entry) and not home.resolve().is_relative_to(entry.resolve())
 
 
 def _open_folder(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from pydantic import Field
 
 from placet.chat.guards import Effect
 from placet.errors import ToolError
-from placet.sandbox.box import Level
+from placet.sandbox.box import NO_SANDBOX, Box, Level, Ran
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace, refusal
 
@@ -42,8 +43,7 @@ def _run(place: Workplace, args: RunCommand) -> dict[str, Any]:
     if place.level is Level.NONE and not place.unboxed:
         raise ToolError(
             "no_sandbox",
-            "Commands cannot run here: this machine has no sandbox for them. A person can install "
-            'bubblewrap, or write sandbox = "none" into System/placet.toml.',
+            f"Commands cannot run here. For a person: {NO_SANDBOX}",
             refused=True,
         )
     return run_in_box(place, argv, args.timeout_s)
@@ -63,6 +63,12 @@ def run_in_box(
             f"The command has {sum(sizes):,} bytes, more than a system passes on. "
             "Write them into a file.",
         )
+    if argv[0] == "npx" and not _has_dependencies(place.box):
+        raise ToolError(
+            "command_not_found",
+            "There is no node_modules here, so npx would ask the registry. A person can run npm "
+            "install in the checkout.",
+        )
     limit = place.box.limits.timeout_s
     limits = replace(place.box.limits, timeout_s=min(timeout_s or limit, limit))
     began_ns = time.time_ns()
@@ -80,9 +86,52 @@ def run_in_box(
     return {
         "exit_code": ran.exit_code,
         "stdout": ran.stdout,
-        "stderr": ran.stderr + undone,
+        "stderr": ran.stderr + _explained(ran, place) + undone,
         "timed_out": ran.killed == "time",
     }
+
+
+def _has_dependencies(box: Box) -> bool:
+    tops = (top for top in (box.worktree, box.checkout) if top is not None)
+    return box.network or any((top / "node_modules").is_dir() for top in tops)
+
+
+# what a failed command says, and what is behind it
+_REASONS = (
+    (
+        r"(?i)socket.*(?:operation not permitted|EPERM)|(?:operation not permitted|EPERM).*socket",
+        "sockets are closed: with `network = true` unix sockets are, and below level 3 of the "
+        "sandbox all without it",
+    ),
+    (
+        r"(?i)read-only file system|\bEROFS\b",
+        "dependencies and caches are read-only; a person can give missions their own: `copy` of "
+        "this portal in System/placet.toml",
+    ),
+    (
+        r"(?i)no space left on device|\bENOSPC\b",
+        "the disk is full, or /dev/shm, which has 512 MiB",
+    ),
+    (
+        r"(?i)invalid cross-device link|\bEXDEV\b",
+        "a file cannot be moved between the worktree and what is read-only, or temporary",
+    ),
+    (
+        r"(?i)could not resolve host|temporary failure in name resolution|\bEAI_AGAIN\b",
+        "commands have no network, unless the plan has `network = true`",
+    ),
+)
+
+
+def _explained(ran: Ran, place: Workplace) -> str:
+    """Return sentences about the sandbox, if it may be why a command failed."""
+    if ran.exit_code == 0:
+        return ""
+    text = ran.stdout + ran.stderr
+    found = [why for pattern, why in _REASONS if re.search(pattern, text)]
+    if place.scope.network:
+        found = [why for why in found if not why.startswith("commands have no network")]
+    return "".join(f"\n[placet: {why}.]" for why in found)
 
 
 TOOL = Tool(

@@ -50,7 +50,7 @@ def mission(
     """
     vault = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"README.md": "x\n", "tool.py": script, **files})
-    vault.configure(f'[portals.code]\npath = "{repo}"\n{config}')
+    vault.configure(f'[portals.code]\npath = "{repo}"\n[commands]\nsandbox = "landlock"\n{config}')
     plan = {
         **PLAN,
         "scope": {"run": ["python3 tool.py"], **scope},

@@ -838,7 +838,7 @@ def mission(
 ) -> tuple[TestVault, Path]:
     vault = make_vault(tmp_path, ANTHROPIC_API_KEY=KEY)
     repo = make_repo(tmp_path / "repo", {"README.md": "x\n", "src/main.py": "pass\n"})
-    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    vault.configure(f'[portals.code]\npath = "{repo}"\n[commands]\nsandbox = "landlock"\n')
     plan = {**PLAN, "scope": scope, "steps": [{"title": "Do it", "tools": tools}]}
     vault.plays(plan, *replies)
     return vault, repo
@@ -976,6 +976,7 @@ def test_command_cannot_commit_protected_folders(tmp_path: Path) -> None:
     everything.
     """
     vault = make_vault(tmp_path, ANTHROPIC_API_KEY=KEY)
+    vault.configure('[commands]\nsandbox = "landlock"\n')
     write(
         vault.root,
         {"SYSTEM_PROMPT.md": "Be good.\n", ".obsidian/app.json": "{}\n", "Home.md": "Home\n"},

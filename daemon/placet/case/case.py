@@ -36,7 +36,7 @@ from decimal import Decimal
 from typing import Any
 
 from placet.activity import Action, Activity, Actor, Entity
-from placet.case.life_cycle import ANSWERS, TABLE, WORKING, EventKind, State
+from placet.case.life_cycle import WORKING, State
 from placet.chat.budget import Complexity
 from placet.codec import Stored
 from placet.note.paths import Folder
@@ -356,17 +356,6 @@ class NoteSeen:
     def says(self, digest: str, meaning: str) -> bool:
         """Return whether no person changed it since it had this digest and this meaning."""
         return self.digest == digest or self.meaning == meaning != ""
-
-
-def target(case: Case, kind: EventKind) -> State | None:
-    """Return the state to which an event of this kind leads, None if it has no effect.
-
-    While a question is open, people can do whatever they could do during the work. Events that do
-    not touch the work leave the question open.
-    """
-    if case.asking is not None and kind in ANSWERS:
-        return case.acting
-    return TABLE.get((case.acting, kind))
 
 
 CASE_JSON: Stored[Case] = Stored(Case)

@@ -20,7 +20,6 @@ from placet.case.events import (
     Answered,
     Answering,
     ApprovalRefused,
-    ApprovalVoid,
     ByHand,
     Gesture,
     LeadsToPlan,
@@ -31,10 +30,11 @@ from placet.case.events import (
     RequestPending,
     RevisionAsked,
     ScopeWidened,
+    TextLost,
 )
 from placet.case.explain import state_sentence
 from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of, edits_of
-from placet.case.life_cycle import OPEN, EventKind, State
+from placet.case.life_cycle import OPEN, State
 from placet.case.notes import body_of, inspect_note, trace_of
 from placet.case.observe import gestures, observe
 from placet.case.question_note import answer_in, is_question_note
@@ -133,7 +133,7 @@ def _wanted(state: LoopState, case: Case, change: Change, intent: Intent) -> Ges
     """
     wanted = WANTED[intent.what]
     seen = gestures(case, change.notes, PLANNABLE)
-    found = next((one for one in seen if one.kind in wanted), None)
+    found = next((one for one in seen if isinstance(one, wanted)), None)
     if found is None:
         note = next(iter(change.notes.plans), change.notes.request)
         known = intent.what != "answer" and refusal(case, note, intent.what, PLANNABLE)
@@ -314,7 +314,7 @@ def _answer(state: LoopState, case: Case, gesture: Answering) -> Gesture | None:
         except BodyDamaged as damaged:
             why = f"The journal is not as it was written: {damaged.what}."
             plan = gesture.plan
-            return None if plan is None else ApprovalVoid(EventKind.TEXT_LOST, plan, why)
+            return None if plan is None else TextLost(plan, why)
         return replace(gesture, level=int(state.ports.sandbox), written=written)
     return gesture
 

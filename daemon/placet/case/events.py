@@ -319,17 +319,15 @@ Gesture = (
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A planner's result: the whole plan note. `facts` go into the journal.
-
-    `note` is the plan in the new one's place, read at this moment, or None. The other fields are as
-    in `KnownPlan`.
-    """
+    """A planner's result. The fields without a sentence are as in `KnownPlan`."""
 
     words: ClassVar[str] = "plan drafted"
     generation: int
     text: bytes
+    """The whole plan note."""
     revision: int
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """For the journal."""
     base_branch: str = ""
     based_on: tuple[tuple[str, str], ...] = ()
     base_commit: str = ""
@@ -339,6 +337,7 @@ class Drafted:
     instructions: tuple[tuple[str, str], ...] = ()
     names_tools: bool = False
     note: NoteSeen | None = None
+    """The plan in the new one's place, read at this moment, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,23 +357,23 @@ class PlanningFailed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call of the model's that only a person can answer; its work waits until then.
-
-    `call` is the call's key in the record. `wider` are the permissions that are asked for, None for
-    a question; then `approved` is the plan's text as it is approved now, and `first` as it was
-    approved first. `frontmatter` is that of the vault's notes.
-    """
+    """A call of the model's that only a person can answer; its work waits until then."""
 
     words: ClassVar[str] = "a person asked for an answer"
     generation: int
     call: str = ""
+    """The call's key in the record."""
     question: str = ""
     options: tuple[str, ...] = ()
     why: str = ""
     wider: Scope | None = None
+    """The permissions that are asked for; None for a question."""
     approved: bytes = b""
+    """The plan's text as it is approved now; empty for a question."""
     first: bytes = b""
+    """The plan's text as it was approved first; empty for a question."""
     frontmatter: Frontmatter = Frontmatter.YAML
+    """That of the vault's notes."""
 
 
 @dataclass(frozen=True, slots=True)

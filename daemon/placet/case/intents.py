@@ -59,24 +59,26 @@ CLAIMS = ("merge", "undo", "drop")
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a person asked for by a command.
-
-    `path`, `digest`, `state` and `generation` are what they saw. `texts` is the reason, the answer,
-    the comments, or the numbers of steps. `who` owns the file; what the file says there is ignored.
-    `name` is the name of a login of the board.
-    """
+    """What a person asked for by a command."""
 
     id: str
     what: What
     trace_id: str
     path: str
+    """The note that they saw."""
     digest: str
+    """Its digest then; a commit in an intent of `CLAIMS`."""
     state: str = ""
+    """The case's state that they saw."""
     generation: int = 0
+    """The case's generation that they saw."""
     texts: tuple[str, ...] = ()
+    """The reason, the answer, the comments, or the numbers of steps."""
     via: Literal["cli", "board"] = "cli"
     name: str = ""
+    """Name of a login of the board."""
     who: str = ""
+    """Owner of the intent's file; what the file says there is ignored."""
 
     @property
     def person(self) -> Person:

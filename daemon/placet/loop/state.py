@@ -149,24 +149,23 @@ def _case(row: CaseRow) -> Case:
 
 @dataclass(slots=True)
 class LoopState:
-    """The state that all parts of the loop share.
-
-    `ports` are replaced when the configuration changes. `say` writes to the daemon's log. `tell` is
-    called with each case that entered a new state and with each hold. `dirty` means that the next
-    tick has something to decide, `unmarked` that a case entered a new state after the journal's end
-    was marked.
-    """
+    """The state that all parts of the loop share."""
 
     ports: Ports
+    """Replaced when the configuration changes."""
     vault: Vault
     threads: Threads
     say: Callable[[str], None]
+    """Writes to the daemon's log."""
     tell: Callable[[Case | Hold], None]
+    """Called with each case that entered a new state, and with each hold."""
     dirty: bool = True
+    """Whether the next tick has something to decide."""
     unmarked: bool = False
+    """Whether a case entered a new state after the journal's end was marked."""
     cases: OpenCases = field(init=False)
-    # the approved plans by trace_id, each parsed once in this process
     _approved: dict[str, Approved] = field(default_factory=dict)
+    """The approved plans by trace_id, each parsed once in this process."""
     outbox: Outbox = field(init=False)
     intake: Intake = field(init=False)
     waits: WorkWaits = field(init=False)

@@ -25,7 +25,6 @@ from placet.disk.errors import NotAFile, OpenForWriting, Stale, TooLarge, VaultT
 from placet.disk.scan import Found
 from placet.errors import BUGS, describe_bug
 from placet.loop.gestures import acknowledge_places, perform, perform_edits, refuse, take
-from placet.loop.intake import View
 from placet.loop.requests import adopt, open_requests
 from placet.loop.side_notes import MODEL, SideNotes
 from placet.loop.state import LoopState, Taken
@@ -61,14 +60,14 @@ class Decider:
     # warnings of the last look, with the case and the notes that they are about
     _warned: dict[str, tuple[tuple[object, ...], Mapping[str, str]]] = field(default_factory=dict)
 
-    def decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
+    def decide(self, side_notes: Mapping[str, Found]) -> None:
         """Decide what a look shows, and write side notes; `side_notes` are those in the vault."""
         state, intake = self.state, self.state.intake
-        state.cases.find(intake.notes.values(), view.unread)
+        state.cases.find(intake.notes.values(), intake.unread)
         found = sort_notes(
-            state.cases.held, [n for p, n in sorted(intake.notes.items()) if p not in view.unsure]
+            state.cases.held, [n for p, n in sorted(intake.notes.items()) if p not in intake.unsure]
         )
-        uncertain = self._uncertain(view, found)
+        uncertain = self._uncertain(found)
         busy = state.outbox.busy | uncertain
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
         intake.learn_drafts(self.shown, state.cases.held)
@@ -82,12 +81,14 @@ class Decider:
                 job.hold.set()  # until its plan is found, or counts as gone
         taken = Taken(state.cases)
         notices = {n.path: why for n, why in found.notices}
-        unjudged = view.unread | view.unsure
+        unjudged = intake.unread | intake.unsure
         if not intake.is_certain:  # the plan's request may be among the unread notes
             unjudged |= {note.path for note in found.orphans}
         else:
             notices |= adopt(state, found.orphans, intake.notes.values(), taken)
-        new = [n for n in found.new if n.path not in view.unread and n.trace_id not in state.cases]
+        new = [
+            n for n in found.new if n.path not in intake.unread and n.trace_id not in state.cases
+        ]
         new += self._arrivals()
         problems = open_requests(state, new, taken)
         known = {path for case in state.cases.values() for path in case.places}
@@ -122,7 +123,7 @@ class Decider:
             intake.look_again()
         state.cases.let_go(
             intake.notes.values(),
-            intake.notes.keys() | view.unread | view.unsure,
+            intake.notes.keys() | intake.unread | intake.unsure,
             state.outbox.busy | state.threads.jobs.keys(),
         )
 
@@ -154,26 +155,25 @@ class Decider:
             return bool(case.stop or its.plans) or case.plan.path in self.state.intake.odd
         return case.state is not State.APPROVED or may_begin(case, its)
 
-    def _uncertain(self, view: View, found: NotesByOwner) -> Set[str]:
+    def _uncertain(self, found: NotesByOwner) -> Set[str]:
         """Return the trace ids of cases that this look is not certain about.
 
         A missing note may be on its way to another folder. If it is seen elsewhere, that place
         counts. If not, its case waits until it is certain where the note is and what it says. Of
         two plans neither counts, also while one of them is moved or edited.
         """
-        notes = self.state.intake.notes
-        present = {_identity(n) for p, n in notes.items() if p not in view.unsure}
+        intake = self.state.intake
+        present = {_identity(n) for p, n in intake.notes.items() if p not in intake.unsure}
         misplaced = {
             n.trace_id
-            for p in view.unsure
-            if (n := notes.get(p)) is not None
-            and (_identity(n) not in present or (n.is_plan and p in view.unread))
+            for p in intake.unsure
+            if (n := intake.notes.get(p)) is not None
+            and (_identity(n) not in present or (n.is_plan and p in intake.unread))
         }
         written = {
-            c.trace_id for c in self.state.cases.values() if not view.unread.isdisjoint(c.places)
+            c.trace_id for c in self.state.cases.values() if not intake.unread.isdisjoint(c.places)
         }
         # the note in the place of a renamed one is another, even if the renamed one keeps changing
-        intake = self.state.intake
         by_place = {
             trace
             for trace, its in found.of_case.items()

@@ -30,7 +30,6 @@ from placet.loop.branches import BranchWatch, explain_drops, open_branches, sett
 from placet.loop.claim import mark_end
 from placet.loop.decider import Decider
 from placet.loop.gestures import refuse
-from placet.loop.intake import View
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.side_notes import SideNotes
 from placet.loop.state import LoopState, OpenCases
@@ -156,11 +155,11 @@ class Loop:
             interval_s = self.ports.config.daemon.scan_interval_s
             return Tick(interval_s, idle=False, waiting=("the vault is not there",), away=True)
         config_in_s = self._reload()
-        view = self._look(scan)
+        pending_in_s = self._look(scan)
         judges = self._judges(config_in_s)
         if judges and (self.read_intents() or state.dirty):
             state.dirty = False
-            self.decider.decide(view, scan.side_notes)
+            self.decider.decide(scan.side_notes)
             state.perform()
         self.dispatch.heartbeat()
         self._settle_branches()
@@ -172,7 +171,7 @@ class Loop:
         if state.unmarked:
             state.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, state.vault)
-        again = (self.intake.again_in_s(), config_in_s, view.again_in_s)
+        again = (self.intake.again_in_s(), config_in_s, pending_in_s)
         soonest_s = min((s for s in again if s is not None), default=None)
         return self._next(soonest_s, tick_began_s, judges=judges)
 
@@ -187,7 +186,8 @@ class Loop:
             else f"The vault {where} is there again."
         )
 
-    def _look(self, scan: Scan) -> View:
+    def _look(self, scan: Scan) -> float | None:
+        """Read what a scan found; return in how many seconds to look again."""
         state, intake = self.state, self.intake
         expected = {
             path
@@ -195,9 +195,9 @@ class Loop:
             for path in (case.places if case.state in OPEN else (case.request_path,))
             if path
         }
-        view = intake.look(scan, expected)
-        state.dirty |= view.changed or any(not intake.left_s(path) for path in intake.unfinished)
-        return view
+        pending_in_s = intake.look(scan, expected)
+        state.dirty |= intake.changed or any(not intake.left_s(path) for path in intake.unfinished)
+        return pending_in_s
 
     def _settle_branches(self) -> None:
         """Record what became of branches."""

@@ -256,7 +256,7 @@ def repository_here(vault: Path) -> Path | None:
 
 def portal_name(place: Path) -> str:
     """Return a portal's name for a repository: the slug of its folder."""
-    return request_id(f"{place.resolve().name}.md", ())
+    return request_id(f"{place.resolve().name}.md")
 
 
 DAY_USD = 10

@@ -62,7 +62,7 @@ def _in_archive(folder: Vault, case: Case) -> str:
     """Return the path of an executed request; empty if it is not in the archive."""
     names = sorted(
         folder.scan([Folder.ARCHIVE]).found,
-        key=lambda path: request_id(PurePosixPath(path).name, ()) != case.request_id,
+        key=lambda path: request_id(PurePosixPath(path).name) != case.request_id,
     )
     for path in names:
         try:

@@ -292,7 +292,7 @@ def _named(paths: Iterable[str], ident: str) -> list[str]:
 
 
 def _id_of(path: str) -> str:
-    return request_id(PurePosixPath(path).name, ())
+    return request_id(PurePosixPath(path).name)
 
 
 def _not_yet(

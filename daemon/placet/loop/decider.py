@@ -27,7 +27,7 @@ from placet.errors import BUGS, describe_bug
 from placet.loop.gestures import acknowledge_places, perform, perform_edits, refuse, take
 from placet.loop.requests import adopt, open_requests
 from placet.loop.side_notes import MODEL, SideNotes
-from placet.loop.state import LoopState, Taken
+from placet.loop.state import LoopState
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, stamp
 from placet.note.paths import Folder
 from placet.plan.differences import diff_callout
@@ -79,18 +79,17 @@ class Decider:
             its = found.of_case.get(job.trace_id, CaseNotes())
             if not its.plans and intake.is_missing(state.cases[job.trace_id].plan.path):
                 job.hold.set()  # until its plan is found, or counts as gone
-        taken = Taken(state.cases)
         notices = {n.path: why for n, why in found.notices}
         unjudged = intake.unread | intake.unsure
         if not intake.is_certain:  # the plan's request may be among the unread notes
             unjudged |= {note.path for note in found.orphans}
         else:
-            notices |= adopt(state, found.orphans, intake.notes.values(), taken)
+            notices |= adopt(state, found.orphans, intake.notes.values())
         new = [
             n for n in found.new if n.path not in intake.unread and n.trace_id not in state.cases
         ]
         new += self._arrivals()
-        problems = open_requests(state, new, taken)
+        problems = open_requests(state, new)
         known = {path for case in state.cases.values() for path in case.places}
         problems |= {
             n.path: notices.pop(n.path)

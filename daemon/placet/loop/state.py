@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placet.activity import Action, Entity
@@ -130,17 +130,6 @@ class OpenCases(Mapping[str, Case]):
         for row in rows:
             if row.trace_id not in self.held:
                 self.held[row.trace_id] = _case(row)
-
-
-@dataclass(slots=True)
-class Taken(Container[str]):
-    """The request ids in use: those of the journal's cases, and those given since."""
-
-    cases: OpenCases
-    given: set[str] = field(default_factory=set)
-
-    def __contains__(self, request_id: object) -> bool:
-        return request_id in self.given or self.cases.is_taken(str(request_id))
 
 
 def _case(row: CaseRow) -> Case:

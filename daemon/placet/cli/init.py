@@ -456,7 +456,7 @@ def _say_waiting(place: Path) -> None:
     with Vault(place) as vault:
         for path in sorted(vault.scan([Folder.REQUESTS]).found):
             with suppress(Unreadable):
-                if inspect_note(path, vault.read(path)[0], "").status in ASKS:
+                if inspect_note(path, vault.read(path)[0]).status in ASKS:
                     found.append(path)
     if not found:
         return

@@ -80,7 +80,7 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
 
 def _with_ids(site: Site, path: str, raw: bytes) -> Submitted:
     """Return a request with the ids that a daemon will give it, as `open_requests` does."""
-    name, note = PurePosixPath(path).name, inspect_note(path, raw, "")
+    name, note = PurePosixPath(path).name, inspect_note(path, raw)
     trace, ordinal = note.trace_id, 0
     if not is_begun(site.state.journal):
         return Submitted(path, request_id(name), trace or trace_id(name, note.digest, 0))

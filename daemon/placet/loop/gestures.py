@@ -174,7 +174,7 @@ def _asked_in_archive(state: LoopState, case: Case, asking: Asking) -> list[Note
         raw, _ = state.vault.read(path)
     except Unreadable:
         return []
-    note = replace(inspect_note(asking.path, raw, ""), path=path)
+    note = replace(inspect_note(asking.path, raw), path=path)
     is_it = note.trace_id == case.trace_id and note.asks and is_question_note(note, asking)
     is_answered = is_it and not asking.amended and bool(answer_in(note, asking.options).text)
     return [note] if is_answered else []
@@ -374,7 +374,7 @@ def _with_kept_keys(state: LoopState, case: Case, gesture: LeadsToPlan) -> Gestu
     An approval took those of the plan.
     """
     raw = state.text_to_show(case.request_digest)
-    note = inspect_note(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw, "")
+    note = inspect_note(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw)
     asked = request_in(state, note) if raw and not note.is_plan else ""
     return gesture if isinstance(asked, str) else replace(gesture, asked=asked)
 

@@ -251,7 +251,7 @@ class LoopState:
         if refused:
             return [AnswerIntent(edit.intent, refused)]
         now, person = self.ports.clock.now(), Person(edit.who, edit.via, edit.login)
-        note = inspect_note(edit.path, raw, "")
+        note = inspect_note(edit.path, raw)
         if (decision := decide(case, PlanEdited(note, person), now)) is None:
             only_told = DecisionBuilder(case, case.state, now)
             only_told.by_human(Action.PLAN_EDITED, Entity.PLAN, person, digest=note.digest)

@@ -372,7 +372,7 @@ class Dispatch:
         """
         path = self.decider.shown[case.trace_id].plans[0].path
         try:
-            note = inspect_note(path, self.state.vault.read(path)[0], "")
+            note = inspect_note(path, self.state.vault.read(path)[0])
         except Unreadable:
             return False
         return may_begin(case, CaseNotes(plans=[as_it_counts(case, note)]))
@@ -424,7 +424,7 @@ class Dispatch:
             return None
         except Unreadable:
             raw = b""
-        return inspect_note(path, raw, "")
+        return inspect_note(path, raw)
 
     def _stamped_plan(self, case: Case) -> NoteSeen | None:
         """Return a case's plan with what was stamped or written in it since the last look.

@@ -72,52 +72,13 @@ class Decider:
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
         intake.learn_drafts(self.shown, state.cases.held)
         self._take_gestures(found, busy)
-        for job in state.threads.jobs.values():
-            if job.planning and intake.is_draft(state.cases[job.trace_id]):
-                # Keep the last usable version; the request is read again when it is finished.
-                job.cancel.set()
-            its = found.of_case.get(job.trace_id, CaseNotes())
-            if not its.plans and intake.is_missing(state.cases[job.trace_id].plan.path):
-                job.hold.set()  # until its plan is found, or counts as gone
-        notices = {n.path: why for n, why in found.notices}
-        unjudged = intake.unread | intake.unsure
-        if not intake.is_certain:  # the plan's request may be among the unread notes
-            unjudged |= {note.path for note in found.orphans}
-        else:
-            notices |= adopt(state, found.orphans, intake.notes.values())
-        new = [
-            n for n in found.new if n.path not in intake.unread and n.trace_id not in state.cases
-        ]
-        new += self._arrivals()
-        problems = open_requests(state, new)
-        known = {path for case in state.cases.values() for path in case.places}
-        problems |= {
-            n.path: notices.pop(n.path)
-            for n, _ in found.notices
-            if n.folder is Folder.REQUESTS and n.path in notices.keys() - known
-        }
-        waiting = problems.keys() | self._to_stamp
-        intake.unfinished = frozenset(path for path in waiting if intake.left_s(path))
-        notices |= {p: why for p, why in problems.items() if p not in intake.unfinished}
-        notices |= intake.unplanned | intake.notices()
-        self._add_notices_of_cases(notices)
-        for trace, why in self.mistakes.items():
-            its = found.of_case.get(trace, CaseNotes())
-            notices |= {note.path: f"{why}. {_LEFT}" for note in (*its.plans, *its.asked)}
-            notices |= {its.request.path: f"{why}. {_LEFT}"} if its.request is not None else {}
-        for trace in found.of_case.keys() - busy - state.outbox.busy - self.mistakes.keys():
-            for path, why in self._cached_warnings(
-                state.cases[trace], found.of_case[trace]
-            ).items():
-                notices.setdefault(path, why)
-        self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
-        unjudged |= intake.unfinished
-        for trace in busy | state.outbox.busy:
-            its = found.of_case.get(trace, CaseNotes())
-            unjudged |= {n.path for n in (*its.plans, *its.asked, its.request) if n is not None}
+        self._hold_back_work(found)
+        notices = self._notices_of_new(found) | intake.unplanned | intake.notices()
+        busy |= state.outbox.busy
+        notices = self._notices_of_cases(found, busy) | notices | self._notices_of_mistakes(found)
         # a note may be explained by another one that was not read yet
         if not intake.has_started or self.notices.show(
-            notices, side_notes, unjudged, intake.notes, known
+            notices, side_notes, self._unjudged(found, busy), intake.notes, self._places()
         ):
             intake.look_again()
         state.cases.let_go(
@@ -125,6 +86,60 @@ class Decider:
             intake.notes.keys() | intake.unread | intake.unsure,
             state.outbox.busy | state.threads.jobs.keys(),
         )
+
+    def _hold_back_work(self, found: NotesByOwner) -> None:
+        """Cancel the planning of drafts, and hold work whose plan is missing."""
+        state, intake = self.state, self.state.intake
+        for job in state.threads.jobs.values():
+            if job.planning and intake.is_draft(state.cases[job.trace_id]):
+                # Keep the last usable version; the request is read again when it is finished.
+                job.cancel.set()
+            its = found.of_case.get(job.trace_id, CaseNotes())
+            if not its.plans and intake.is_missing(state.cases[job.trace_id].plan.path):
+                job.hold.set()  # until its plan is found, or counts as gone
+
+    def _places(self) -> Set[str]:
+        return {path for case in self.state.cases.values() for path in case.places}
+
+    def _unjudged(self, found: NotesByOwner, busy: Set[str]) -> Set[str]:
+        """Return the paths of notes whose side notes stay as they are."""
+        intake = self.state.intake
+        unjudged = intake.unread | intake.unsure | intake.unfinished
+        if not intake.is_certain:  # the plan's request may be among the unread notes
+            unjudged |= {note.path for note in found.orphans}
+        for trace in busy:
+            its = found.of_case.get(trace, CaseNotes())
+            unjudged |= {n.path for n in (*its.plans, *its.asked, its.request) if n is not None}
+        return unjudged
+
+    def _notices_of_new(self, found: NotesByOwner) -> dict[str, str]:
+        """Open cases for new notes; return by path why others open none."""
+        state, intake = self.state, self.state.intake
+        notices = {n.path: why for n, why in found.notices}
+        if intake.is_certain:
+            notices |= adopt(state, found.orphans, intake.notes.values())
+        new = [
+            n for n in found.new if n.path not in intake.unread and n.trace_id not in state.cases
+        ]
+        problems = open_requests(state, [*new, *self._arrivals()])
+        known = self._places()
+        problems |= {
+            n.path: notices.pop(n.path)
+            for n, _ in found.notices
+            if n.folder is Folder.REQUESTS and n.path in notices.keys() - known
+        }
+        waiting = problems.keys() | self._to_stamp
+        intake.unfinished = frozenset(path for path in waiting if intake.left_s(path))
+        return notices | {p: why for p, why in problems.items() if p not in intake.unfinished}
+
+    def _notices_of_mistakes(self, found: NotesByOwner) -> dict[str, str]:
+        """Return the notices to the notes of cases that hit a bug."""
+        notices: dict[str, str] = {}
+        for trace, why in self.mistakes.items():
+            its = found.of_case.get(trace, CaseNotes())
+            notes = (*its.plans, *its.asked, its.request)
+            notices |= {note.path: f"{why}. {_LEFT}" for note in notes if note is not None}
+        return notices
 
     def _arrivals(self) -> list[NoteSeen]:
         """Return the new requests that have not settled; none while one of them may be known.
@@ -281,9 +296,13 @@ class Decider:
         except BUGS as error:
             refuse(self.state, f"{describe_bug(error)}.", *(alike or [first]))
 
-    def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
-        """Add notices to usable notes: planning failed, an edit has no effect, work waits."""
+    def _notices_of_cases(self, found: NotesByOwner, busy: Set[str]) -> dict[str, str]:
+        """Return notices to usable notes: planning failed, an edit has no effect, work waits.
+
+        Cases that are not `busy` get warnings besides.
+        """
         state, notes = self.state, self.state.intake.notes
+        notices: dict[str, str] = {}
         for case in state.cases.values():
             path = case.request_path
             if case.state is State.FAILED and not case.outcome.report_path and path in notes:
@@ -312,6 +331,11 @@ class Decider:
                 notices.setdefault(path, why)
         if state.waits.hold is not None:
             notices[MODEL] = state.waits.hold.notice
+        for trace in found.of_case.keys() - busy - self.mistakes.keys():
+            warnings = self._cached_warnings(state.cases[trace], found.of_case[trace])
+            notices = {**warnings, **notices}
+        self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
+        return notices
 
 
 def _seen(case: Case, its: CaseNotes) -> tuple[object, ...]:

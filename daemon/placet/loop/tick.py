@@ -270,21 +270,15 @@ class Loop:
         return config_in_s is None or now_s - self.config_since_s > UNKNOWN_S
 
     def _next(self, settle_in_s: float | None, began_s: float, *, judges: bool) -> Tick:
-        state, jobs = self.state, self.threads.jobs
-        goes_on = judges and (state.dirty or state.intents.more)
-        drafting = [case for case in state.cases.values() if case.acting in DRAFTING]
-        interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
-        sleeps_s = [interval_s, *state.outbox.waits_s(), *state.waits.left_s(began_s)]
-        written = [*self.intake.unfinished, *(c.request_path for c in drafting)]
-        written += [c.asking.path for c in state.cases.values() if c.asking is not None]
-        sleeps_s += [left_s for path in written if (left_s := self.intake.left_s(path))]
-        sleeps_s += [settle_in_s] if settle_in_s is not None else []
-        sleeps_s += [0.0] if goes_on else []
-        sleeps_s += [HEARTBEAT_S] if jobs else []
-        at_rest = (
-            settle_in_s is None and not jobs and not state.outbox.pending and not self.branches.asks
+        state = self.state
+        continues = judges and (state.dirty or state.intents.more)
+        at_rest = not (
+            settle_in_s is not None
+            or self.threads.jobs
+            or state.outbox.pending
+            or self.branches.asks
         )
-        drafts = {case.trace_id for case in drafting if self.intake.is_draft(case)}
+        drafts = {case.trace_id for case in self._drafting() if self.intake.is_draft(case)}
         waiting = state.waits.postponed.keys() | drafts
         working = [
             case
@@ -292,11 +286,34 @@ class Loop:
             if case.is_working and case.trace_id not in waiting
         ]
         unjudged = [c for c in working if at_rest and not self.decider.is_judged(c)]
-        idle = at_rest and not goes_on and not state.intents.waiting
-        if len(working) > len(unjudged) and not self.ports.config.daemon.paused:
-            idle = False  # work can start
+        can_start = len(working) > len(unjudged) and not self.ports.config.daemon.paused
+        return Tick(
+            0.0 if continues else self._sleep_s(settle_in_s, began_s),
+            at_rest and not (continues or state.intents.waiting or can_start),
+            self._waiting_for(unjudged),
+            settling=settle_in_s is not None,
+        )
+
+    def _drafting(self) -> list[Case]:
+        return [case for case in self.state.cases.values() if case.acting in DRAFTING]
+
+    def _sleep_s(self, settle_in_s: float | None, began_s: float) -> float:
+        """Return the most seconds until the next tick, which has nothing to do at once."""
+        state = self.state
+        interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
+        sleeps_s = [interval_s, *state.outbox.waits_s(), *state.waits.left_s(began_s)]
+        written = [*self.intake.unfinished, *(case.request_path for case in self._drafting())]
+        written += [c.asking.path for c in state.cases.values() if c.asking is not None]
+        sleeps_s += [left_s for path in written if (left_s := self.intake.left_s(path))]
+        sleeps_s += [settle_in_s] if settle_in_s is not None else []
+        sleeps_s += [HEARTBEAT_S] if self.threads.jobs else []
+        return max(0.0, min(sleeps_s))
+
+    def _waiting_for(self, unjudged: Collection[Case]) -> tuple[str, ...]:
+        """Return a sentence for each thing that waits; `unjudged` cases wait for their plan."""
+        state = self.state
         hold = state.waits.holding()
-        waiting_for = (
+        return (
             *([f"all work waits for the model: {hold.notice}"] if hold is not None else ()),
             *(f"{state.cases[t].request_id}: {why}" for t, why in state.waits.sentences().items()),
             *(command.error for command in state.outbox.pending if command.error),
@@ -306,4 +323,3 @@ class Loop:
                 for case in unjudged
             ),
         )
-        return Tick(max(0.0, min(sleeps_s)), idle, waiting_for, settling=settle_in_s is not None)

@@ -75,7 +75,6 @@ class Loop:
         run_mission: RunMission,
         start: Callable[[threading.Thread], None] = threading.Thread.start,
         *,
-        no_wait: bool = False,
         team: Workers | None = None,
     ) -> None:
         """Build the parts.
@@ -84,7 +83,7 @@ class Loop:
         that entered a new state and with each hold. `reload` returns the ports with the current
         configuration, and in how many seconds to look again. `draft` and `run_mission` do the work
         in threads that `start` starts. With a `team` its workers do it, and the two functions wait
-        for them. `no_wait`: plan a request at once, even if it may be unfinished.
+        for them.
         """
         self.reload = reload
         self.stopping = False
@@ -95,7 +94,6 @@ class Loop:
         self.threads = Threads(clock, ring, start)
         self.state = state = LoopState(ports, vault, self.threads, say, tell)
         self.intake = state.intake
-        self.intake.no_wait = no_wait
         self.decider = Decider(state, SideNotes(vault, ports.journal, clock, say))
         self.dispatch = Dispatch(state, self.decider, owner, draft, run_mission, team)
         self.branches = BranchWatch(clock, say, ring)
@@ -298,7 +296,7 @@ class Loop:
         return [case for case in self.state.cases.values() if case.acting in DRAFTING]
 
     def _sleep_s(self, settle_in_s: float | None, began_s: float) -> float:
-        """Return the most seconds until the next tick, which has nothing to do at once."""
+        """Return the most seconds until the next tick, while nothing is due at once."""
         state = self.state
         interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
         sleeps_s = [interval_s, *state.outbox.waits_s(), *state.waits.left_s(began_s)]

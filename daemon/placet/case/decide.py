@@ -286,7 +286,7 @@ def _refused(d: DecisionBuilder, g: ApprovalRefused) -> None:
     elif case.state is State.FAILED:  # the note stays in Inbox/Plans
         changes = {**d.plan_status, **NO_APPROVAL}
     home = homes.get(case.state, "") if plan.folder is Folder.ACTIVE else plan.path
-    d.put_back(plan, "Not approved", g.why, changes, home)
+    d.return_plan(plan, "Not approved", g.why, changes, home)
 
 
 def _superseded(d: DecisionBuilder, g: PlanSuperseded) -> None:
@@ -341,7 +341,7 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
         "and move it to System/Active to approve it as it is now."
     )
     changes = diff_callout(g.approved, body_of(plan.raw))
-    d.put_back(plan, "Changed after approval", why, tail=changes)
+    d.return_plan(plan, "Changed after approval", why, tail=changes)
 
 
 # the notice's heading, and what it says after the reason
@@ -363,7 +363,7 @@ def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
         d.set_plan(models=(*d.case.plan.models, *([g.model] if g.model else [])))
         d.set_plan(instructions=g.instructions or d.case.plan.instructions)
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
-    d.put_back(plan, heading, f"{g.why}\n{hint}")
+    d.return_plan(plan, heading, f"{g.why}\n{hint}")
 
 
 def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
@@ -382,7 +382,7 @@ def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
     )
     why = f"{drift.why}\n{HOW_AFTER_DRIFT}"
     changes = {**TO_REVIEW, "base_commit": drift.tip}
-    d.put_back(plan, "Files changed under this plan", why, changes)
+    d.return_plan(plan, "Files changed under this plan", why, changes)
 
 
 # --- other decisions on a plan

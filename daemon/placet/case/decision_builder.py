@@ -188,7 +188,7 @@ class DecisionBuilder:
             self.commands.append(Move(plan.path, home))
         self.set_plan(path=home)
 
-    def put_back(
+    def return_plan(
         self,
         plan: NoteSeen,
         heading: str,

@@ -42,23 +42,23 @@ _LEFT = "placet leaves this request alone until you change one of its notes or u
 
 @dataclass(slots=True)
 class Decider:
-    """Decide on each look.
-
-    `shown` has by trace_id the notes of cases that the last look was sure of. `mistakes` has the
-    error of each case that hit a bug in placet: it stops that case, and no other.
-    """
+    """Decide on each look."""
 
     state: LoopState
     notices: SideNotes
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)
+    """By trace_id the notes of cases that the last look was sure of."""
     mistakes: dict[str, str] = field(default_factory=dict)
-    # Open cases without anything to do, with the notes that the last look saw. The same case and
-    # notes need not be looked at again.
+    """The error of each case that hit a bug in placet: it stops that case, and no other."""
     _at_rest: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    # requests whose writer may not be done, so that they are not stamped yet
+    """Open cases without anything to do, with the notes that the last look saw.
+
+    The same case and notes need not be looked at again.
+    """
     _to_stamp: set[str] = field(default_factory=set)
-    # warnings of the last look, with the case and the notes that they are about
+    """Requests whose writer may not be done, so that they are not stamped yet."""
     _warned: dict[str, tuple[tuple[object, ...], Mapping[str, str]]] = field(default_factory=dict)
+    """Warnings of the last look, with the case and the notes that they are about."""
 
     def decide(self, side_notes: Mapping[str, Found]) -> None:
         """Decide what a look shows, and write side notes; `side_notes` are those in the vault."""

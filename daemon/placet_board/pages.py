@@ -64,25 +64,26 @@ from placet_board.rows import SCANNED, Wanted, all_rows, rows_page
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One request in a column.
-
-    `state` is its state as text, `about` a detail of it, `facts` what its plan holds. `progress`
-    has its steps and its cost, or is None. `now` says what it is doing.
-    """
+    """One request in a column."""
 
     ident: str
     title: str
     kind: str
     state: str
+    """Its state as text."""
     about: str
+    """A detail of its state."""
     since: str
     agent: str
     portal: str
     priority: int
     facts: tuple[str, ...]
+    """What its plan holds."""
     dangers: int
     progress: Progress | None
+    """Its steps and its cost, or None."""
     now: str
+    """What it is doing."""
     track: Track
 
 

@@ -29,7 +29,7 @@ def snapshot(address: str) -> Iterator[PostgresConnection]:
     try:
         yield connection
     finally:
-        _put_back(address, connection)
+        _release(address, connection)
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def idle_connection(address: str) -> Iterator[PostgresConnection]:
     try:
         yield connection
     finally:
-        _put_back(address, connection)
+        _release(address, connection)
 
 
 def _begun(address: str) -> PostgresConnection:
@@ -56,7 +56,7 @@ def _begun(address: str) -> PostgresConnection:
     return connection
 
 
-def _put_back(address: str, connection: PostgresConnection) -> None:
+def _release(address: str, connection: PostgresConnection) -> None:
     with contextlib.suppress(DatabaseAway):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -108,7 +108,7 @@ class PatientConnection:
     def close(self) -> None:
         """End the snapshot."""
         if self._connection is not None:
-            _put_back(self._address, self._connection)
+            _release(self._address, self._connection)
             self._connection = None
 
 

@@ -181,12 +181,7 @@ LEASE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class WorkRow:
-    """A row of team_work.
-
-    `worker` took it; empty before. `token` is its lease, or 0 before the grant. `kind` is the kind
-    of its result; empty while it runs. `expired` says that its lease ran out, `queued` that its job
-    waits or is with a living worker. `since` is when its lease began, or empty.
-    """
+    """A row of team_work."""
 
     trace_id: str
     generation: int
@@ -194,14 +189,20 @@ class WorkRow:
     queue: str
     put_at: str
     worker: str
+    """Who took it; empty before."""
     owner: str
     level: int
     token: int
+    """The worker's lease, or 0 before the grant."""
     stop: str
     kind: str
+    """Kind of its result; empty while it runs."""
     expired: bool
+    """Whether its lease ran out."""
     queued: bool
+    """Whether its job waits or is with a living worker."""
     since: str
+    """When its lease began, or empty."""
 
 
 @dataclass(frozen=True, slots=True)

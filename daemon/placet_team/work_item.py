@@ -30,24 +30,26 @@ KEPT_SETTINGS = ("user.name", "user.email", "core.autocrlf", "core.eol", KEPT_MA
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a worker needs to clone a repository.
-
-    The work remote has all of `commits`. `refs` are the references to set (an empty commit deletes
-    one), `head` is the one that the person has checked out, at `path`. `settings`, `exclude` and
-    `attributes` are the person's, as far as work depends on them. `denied` are the paths that
-    nothing may write.
-    """
+    """What a worker needs to clone a repository."""
 
     portal: str
     commits: tuple[str, ...]
+    """Commits that the work remote has."""
     refs: Mapping[str, str]
+    """References to set; an empty commit deletes one."""
     head: str
+    """The reference that the person has checked out."""
     path: str
+    """Where the person has it checked out."""
     denied: Denied
+    """Paths that nothing may write."""
     sha256: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    """The person's git settings, as far as work depends on them."""
     exclude: str = ""
+    """The person's `info/exclude`, as far as work depends on it."""
     attributes: str = ""
+    """The person's `info/attributes`, as far as work depends on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,23 +62,23 @@ class WorkerId:
 
 @dataclass(slots=True)
 class Worker:
-    """A worker's process, `owner` (JSON). A sign of life is valid for `lease_s`.
-
-    `taken` has each piece of work by trace_id, with its job. `under_way` has the tokens of granted
-    work, and how to stop it. `failed` is a lasting fault: the database refuses, or another worker
-    has its name.
-    """
+    """A worker's process."""
 
     ident: WorkerId
     journal: WorkerJournal
     machine: Machine
     say: Callable[[str], None]
     owner: str
+    """Owner of its leases, as JSON."""
     taken: dict[str, object] = field(default_factory=dict)
+    """Each piece of work by trace_id, with its job."""
     under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
+    """The tokens of granted work, and how to stop it."""
     lease_s: float = LEASE_S
+    """How long a sign of life is valid."""
     draining: bool = False
     failed: UserError | psycopg.Error | None = None
+    """A lasting fault: the database refuses, or another worker has its name."""
 
     # --- signs of life
 

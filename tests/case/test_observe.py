@@ -11,7 +11,6 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -32,8 +31,19 @@ from placet.case.case import (
 )
 from placet.case.commands import Decision, Move, Stamp
 from placet.case.decide import decide
-from placet.case.events import BY_PROPERTY, Drafted, Gesture, MissionEnded, RevisionAsked
-from placet.case.life_cycle import EventKind, State
+from placet.case.events import (
+    BY_PROPERTY,
+    ApprovalRefused,
+    Drafted,
+    Gesture,
+    MissionCompleted,
+    MissionFailed,
+    PlanApproved,
+    PlanRejected,
+    RejectionExplained,
+    RevisionAsked,
+)
+from placet.case.life_cycle import State
 from placet.case.notes import inspect_note, rejection_in
 from placet.case.observe import observe, stale_statuses
 from placet.case.request import RequestProblems, read_request
@@ -89,12 +99,8 @@ def test_unreadable_moved_plan_is_explained_not_withdrawn(folder: str) -> None:
     assert broken.problem in notices[0]
 
 
-def ended(case: Case, kind: EventKind) -> Decision:
-    decision = decide(
-        case,
-        MissionEnded(1, kind, b"# Report\n", "r.md", {"base": "b", "commit": ""}, "Stopped: why"),
-        NOW,
-    )  # type: ignore[arg-type]
+def ended(case: Case, kind: type[MissionCompleted] | type[MissionFailed]) -> Decision:
+    decision = decide(case, kind(1, b"# Report\n", "r.md", {"base": "b", "commit": ""}), NOW)
     assert decision is not None
     return decision
 
@@ -102,12 +108,12 @@ def ended(case: Case, kind: EventKind) -> Decision:
 @pytest.mark.parametrize(
     ("kind", "status", "home"),
     [
-        (EventKind.MISSION_FAILED, "error", "Inbox/Plans/say-hello_plan.md"),
-        (EventKind.MISSION_COMPLETED, "completed", "Inbox/Archive/say-hello_plan.md"),
+        (MissionFailed, "error", "Inbox/Plans/say-hello_plan.md"),
+        (MissionCompleted, "completed", "Inbox/Archive/say-hello_plan.md"),
     ],
 )
 def test_running_plan_moved_to_requests_is_archived(
-    kind: EventKind, status: str, home: str
+    kind: type[MissionCompleted] | type[MissionFailed], status: str, home: str
 ) -> None:
     where = "Inbox/Requests/odd name.md"
     plan = replace(CASE.plan, path=where)
@@ -124,7 +130,7 @@ def test_running_plan_moved_to_requests_is_archived(
 
 def test_withdrawn_running_plan_stays_where_user_moved_it() -> None:
     running = replace(CASE, state=State.RUNNING, stop="taken back")
-    decision = ended(running, EventKind.MISSION_FAILED)
+    decision = ended(running, MissionFailed)
     assert decision.case.plan.path == CASE.plan.path
     assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan.path]
 
@@ -264,7 +270,7 @@ def test_unknown_status_approves_nothing(status: str) -> None:
     for state in (State.REVIEW, State.REVISING, State.WITHDRAWN):
         gesture = observe(replace(CASE, state=state), CaseNotes(REQUEST, [plan]), PLANNABLE)
         assert gesture is not None
-        assert gesture.kind is EventKind.APPROVAL_REFUSED
+        assert isinstance(gesture, ApprovalRefused)
         assert "so it was not approved" in gesture.why
 
 
@@ -276,7 +282,7 @@ def test_neutral_status_in_active_approves(status: str) -> None:
         CASE, CaseNotes(REQUEST, [plan_at("System/Active/say-hello.md", keys=status)]), PLANNABLE
     )
     assert gesture is not None
-    assert gesture.kind is EventKind.PLAN_APPROVED
+    assert isinstance(gesture, PlanApproved)
 
 
 def test_plan_under_revision_can_be_rejected_by_status() -> None:
@@ -285,7 +291,7 @@ def test_plan_under_revision_can_be_rejected_by_status() -> None:
         case, CaseNotes(REQUEST, [plan_at(CASE.plan.path, keys="status: rejected")]), PLANNABLE
     )
     assert gesture is not None
-    assert gesture.kind is EventKind.PLAN_REJECTED
+    assert isinstance(gesture, PlanRejected)
 
 
 @pytest.mark.parametrize(
@@ -362,8 +368,7 @@ def test_a_note_that_changes_meanwhile_gets_no_status(tmp_path: Path) -> None:
 def test_stop_after_last_step_archives_completed_plan() -> None:
     plan = replace(CASE.plan, path="Inbox/Rejected/x.md")
     case = replace(CASE, state=State.RUNNING, stop="its plan was rejected", plan=plan)
-    kind: Literal[EventKind.MISSION_COMPLETED] = EventKind.MISSION_COMPLETED
-    decision = decide(case, MissionEnded(1, kind, b"# Report\n", "r.md", {}), NOW)
+    decision = decide(case, MissionCompleted(1, b"# Report\n", "r.md", {}), NOW)
     assert decision is not None
     assert (
         Stamp(plan.path, {"status": "completed"}, seen={"status": "approved"}) in decision.commands
@@ -509,8 +514,7 @@ def test_rejection_reason_combines_property_and_section(
     assert rejection_in(plan, known).reason == wanted
     shown = replace(CASE, state=State.REJECTED, rejection=known)
     gesture = observe(shown, CaseNotes(REQUEST, [plan]), PLANNABLE)
-    explained = gesture is not None and gesture.kind is EventKind.REJECTION_EXPLAINED
-    assert explained is (wanted != known.reason)
+    assert isinstance(gesture, RejectionExplained) is (wanted != known.reason)
 
 
 def test_failed_revision_is_explained_in_side_note(

@@ -12,7 +12,7 @@ import pytest
 
 from looping import Fake, Running, Time, greeter, looping, says, turns_taken
 from placet.case.case import SOMEONE
-from placet.case.life_cycle import TABLE
+from placet.case.transitions import TABLE
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply
 from placet.note.box import without_box
 from placet.note.frontmatter import read_note, stamp
@@ -483,5 +483,5 @@ def test_documented_life_cycle_matches_transition_table(tmp_path: Path) -> None:
     assert len(arrows) > 10
     assert all(f"{arrow}:" in drawn for arrow in arrows)
     for (source, _), target in TABLE.items():
-        arrow = f"{source.value if source is not None else '[*]'} --> {target.value}:"
+        arrow = f"{source} --> {target}:"
         assert source is target or arrow in drawn

@@ -220,8 +220,8 @@ def looping(
             settings.reload,
             draft,
             run_mission,
-            no_wait=True,
         )
+        loop.intake.no_wait = True
         loop.load()
         try:
             yield Running(vault, loop, said, told, 0.5 if time is not None else 0.02)

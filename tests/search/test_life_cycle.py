@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import get_args
 
 import pytest
 
@@ -20,28 +21,35 @@ from placet.case import explain, sorting
 from placet.case import observe as observing
 from placet.case.approval import may_begin
 from placet.case.callout import box_written
-from placet.case.case import CASE_JSON, Asking, Case, NoteSeen, target
+from placet.case.case import CASE_JSON, Asking, Case, NoteSeen
 from placet.case.commands import Move, Publish, Rewrite, Stamp, WriteBox
 from placet.case.decide import decide, open_case
 from placet.case.events import (
-    ApprovalVoid,
+    Answering,
     Asked,
     Drafted,
     Event,
     FilesChanged,
+    MissionCompleted,
     MissionEnded,
+    MissionFailed,
+    ModelChanged,
+    PlanApproved,
     PlanningFailed,
     PlanSuperseded,
+    SandboxWeakened,
     ScopeWidened,
     Started,
+    TextLost,
 )
-from placet.case.life_cycle import ANSWERS, OVER, STATUSES, TABLE, EventKind, State
+from placet.case.life_cycle import OVER, STATUSES, State
 from placet.case.mission_result import Drifted
 from placet.case.notes import inspect_note, trace_of
 from placet.case.observe import observe, stale_statuses
 from placet.case.question_note import shown_digest
 from placet.case.request import read_request
 from placet.case.sorting import CaseNotes, sort_notes
+from placet.case.transitions import TABLE, target
 from placet.cli import screen
 from placet.codec import sha256
 from placet.note.frontmatter import read_note, stamp
@@ -299,14 +307,12 @@ def events(world: World) -> Iterator[Event]:
         if may_begin(case, notes_of(world)):
             yield Started(case.generation)
         yield from (
-            ApprovalVoid(kind, plan, "another")
-            for kind in (EventKind.WALL_WEAKENED, EventKind.MODEL_CHANGED)
+            void(plan, "another")
+            for void in (SandboxWeakened, ModelChanged)
             for plan in notes_of(world).plans[:1]
         )
     if case.state in (State.APPROVED, State.RUNNING):
-        yield from (
-            ApprovalVoid(EventKind.TEXT_LOST, plan, "damaged") for plan in notes_of(world).plans[:1]
-        )
+        yield from (TextLost(plan, "damaged") for plan in notes_of(world).plans[:1])
     if case.state is State.RUNNING:
         yield from (
             FilesChanged(plan, Drifted("a.txt changed", ("a.txt",), "1" * 40, ()))
@@ -324,10 +330,9 @@ def events(world: World) -> Iterator[Event]:
                 approved=approved,
                 first=first,
             )
-        for kind in (EventKind.MISSION_COMPLETED, EventKind.MISSION_FAILED):
-            yield MissionEnded(
-                case.generation, kind, b"report", "Knowledge/Reports/x.md", {}, "why"
-            )
+        ended = (case.generation, b"report", "Knowledge/Reports/x.md", {})
+        yield MissionCompleted(*ended)
+        yield MissionFailed(*ended, reason="why")
 
 
 def key(world: World) -> tuple[object, ...]:
@@ -368,7 +373,7 @@ def search(limit: int, look) -> int:
             # What a person did is always acknowledged before the daemon's own work goes on.
             decision = decide(world.case, gesture, NOW)
             assert decision is not None, (
-                f"{world.case.state}: observed {gesture.kind}, which means nothing there"
+                f"{world.case.state}: observed {gesture.words}, which means nothing there"
             )
             look(world, gesture, decision)
             following.append(perform(world, decision))
@@ -395,7 +400,7 @@ def test_no_state_reaches_run_without_approval() -> None:
     while queue:
         state = queue.pop()
         for (source, kind), to in TABLE.items():
-            if source is state and kind is not EventKind.PLAN_APPROVED and to not in reached:
+            if source is state and kind is not PlanApproved and to not in reached:
                 reached.add(to)
                 queue.append(to)
     assert reached == set(State) - {State.APPROVED, State.RUNNING, State.COMPLETED}
@@ -406,9 +411,9 @@ def test_answer_returns_to_work_that_asked() -> None:
     for work in State:
         asking = Asking(work, "call:1:0", "Inbox/Questions/r_1.md", "", NOW, 1)
         case = replace(start().case, state=State.ASKING, asking=asking)
-        for kind in EventKind:
+        for kind in get_args(Event):
             to = target(case, kind)
-            assert to is (work if kind in ANSWERS else TABLE.get((work, kind)))
+            assert to is (work if issubclass(kind, Answering) else TABLE.get((work, kind)))
 
 
 def test_only_approved_text_runs() -> None:
@@ -458,10 +463,10 @@ def test_same_gesture_is_never_answered_twice() -> None:
         again = observe(after.case, notes_of(after), TOOLS)
         same = (
             again is not None
-            and again.kind is event.kind
+            and type(again) is type(event)
             and getattr(again, "note", None) == getattr(event, "note", None)
         )
-        assert not same, (event.kind, world.case.state)
+        assert not same, (event.words, world.case.state)
 
     search(1_500, look)
 
@@ -476,7 +481,7 @@ def test_a_decision_leaves_no_stale_status() -> None:
         if others and observe(after.case, notes, TOOLS) is None:
             stale = [note.path for note, _ in stale_statuses(after.case, notes)]
             found = [path for path in stale if path in after.case.places]
-            assert not found, (world.case.state, event.kind)
+            assert not found, (world.case.state, event.words)
 
     search(1_500, look)
 
@@ -527,16 +532,16 @@ def test_the_table_has_no_dead_end() -> None:
     asking = Asking(State.RUNNING, "call:1:0", "Inbox/Questions/r_1.md", "", NOW, 1)
     for state in State:
         case = replace(start().case, state=state, asking=asking if state is State.ASKING else None)
-        assert {target(case, kind) for kind in EventKind} - {None, state}, state
+        assert {target(case, kind) for kind in get_args(Event)} - {None, state}, state
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(600)
 def test_the_table_has_no_dead_row() -> None:
-    used = {pair for pair in TABLE if pair[0] is not None}
+    used = set(TABLE)
 
     def look(world: World, event: Event, decision) -> None:
-        used.discard((world.case.state, event.kind))
+        used.discard((world.case.state, type(event)))
 
     search(120_000, look)
     assert used == set(), f"rows that nothing can reach: {used}"
@@ -550,7 +555,7 @@ def test_event_outside_table_changes_nothing(state: State) -> None:
         PlanningFailed(case.generation, "x", "X"),
         Drafted(case.generation, b"", 1),
     ):
-        if (state, event.kind) not in TABLE:
+        if (state, type(event)) not in TABLE:
             assert decide(case, event, NOW) is None
 
 

@@ -80,7 +80,7 @@ def last_kept(work: RunningMission) -> str | None:
     return resolve(work.repo, refs(work.mission.case, name_of(work.mission.case, work.record))[0])
 
 
-def put_back(work: RunningMission, kept: str | None) -> bool:
+def restore_tree(work: RunningMission, kept: str | None) -> bool:
     """Restore the worktree from a checkpoint; return whether that was possible."""
     if not kept or resolve(work.repo, kept) is None:
         return False
@@ -95,9 +95,9 @@ def restore_worktree(work: RunningMission, iteration: int, uses: Sequence[ToolUs
     """
     record = work.record
     if record.carrier is not None:
-        return put_back(work, last_kept(work) or resolve(work.repo, work.tree.ref))
+        return restore_tree(work, last_kept(work) or resolve(work.repo, work.tree.ref))
     state, done = known_state(record, work.tree.base, iteration, uses)
-    if not put_back(work, state):
+    if not restore_tree(work, state):
         return False
     box = Toolbox(BY_NAME, work.place)
     for i, use in enumerate(uses[done:], done):

@@ -278,28 +278,32 @@ def _read(entry: Key[T], body: bytes | None) -> T | None:
 
 @dataclass(slots=True)
 class Record(Recorded):
-    """The record of one conversation, loaded from earlier lives and written in this one.
-
-    `attempt` tells the case's conversations apart. With a `token` each write is guarded by the
-    case's lease: a holder that lost it writes nothing and gets Stop(lease_lost). `halt` is raised
-    instead of any action that is not recorded yet. `secrets` are known values that no row shows.
-    With a `carrier` the record is also carried to other machines.
-    """
+    """The record of one conversation, loaded from earlier lives and written in this one."""
 
     journal: JournalAccess
     case: Case
     attempt: int
+    """Tells the case's conversations apart."""
     clock: Clock
     token: int | None = None
+    """Guards each write by the case's lease.
+
+    A holder that lost it writes nothing and gets Stop(lease_lost).
+    """
     seq: int = 0
+    """Number of the last entry."""
     halt: Stop | None = None
+    """Raised instead of any action that is not recorded yet."""
     held: list[Write] = field(default_factory=list)
-    # how long each git process took since the last row about them, in ms
+    """Writes that the next entry commits."""
     ran: list[float] = field(default_factory=list)
+    """How long each git process took since the last row about them, in ms."""
     secrets: tuple[str, ...] = ()
+    """Known values that no row shows."""
     carrier: Carrier | None = None
-    # no other machine has the last commits, so nothing that names them is recorded
+    """Carries the record to other machines."""
     failed: Postponed | Interrupted | None = None
+    """Why no other machine has the last commits. Nothing that names them is recorded then."""
 
     @classmethod
     def load(

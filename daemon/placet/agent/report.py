@@ -18,7 +18,7 @@ from typing import Any
 from placet.activity import Action, CommittedRow
 from placet.agent.record import CALL, Begun, Key, Recorded
 from placet.case.case import Case
-from placet.case.events import MissionEnded
+from placet.case.events import MissionCompleted, MissionEnded, MissionFailed
 from placet.case.explain import (
     Events,
     advice,
@@ -26,7 +26,6 @@ from placet.case.explain import (
     refused_calls,
     what_happened,
 )
-from placet.case.life_cycle import EventKind
 from placet.case.mission_result import MOST_FILES, After, ChangedFile, MissionResult
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
@@ -336,14 +335,13 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
     name = report_name(at.now.date(), case.trace8, case.request_id, failed=failed)
     path = _path(case, name, at.is_there)
     if ended.ok:
-        return MissionEnded(
+        return MissionCompleted(
             case.generation,
-            EventKind.MISSION_COMPLETED,
             _mission(ended, at),
             path,
             _facts(ended, path, at),
-            branch=ended.branch,
-            pictures=at.named_pictures,
+            ended.branch,
+            at.named_pictures,
         )
     facts = {
         **_facts(ended, path, at),
@@ -353,17 +351,16 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
         "kept_commit": ended.kept_commit,
         **({"left_at": ended.left_at} if ended.left_at else {}),
     }
-    return MissionEnded(
+    return MissionFailed(
         case.generation,
-        EventKind.MISSION_FAILED,
         failure_note(ended, at, facts),
         path,
         facts,
-        f"{error_of(ended)} (see {path})",
         ended.branch,
-        ended.drift,
-        ended.detail,
         at.named_pictures,
+        f"{error_of(ended)} (see {path})",
+        ended.detail,
+        ended.drift,
     )
 
 

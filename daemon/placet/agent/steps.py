@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from placet.activity import Action, Actor, Entity
-from placet.agent.checkpoints import keep, keep_call, put_back
+from placet.agent.checkpoints import keep, keep_call, restore_tree
 from placet.agent.commits import commit_once, named
 from placet.agent.record import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
 from placet.agent.tool_calls import (
@@ -149,7 +149,7 @@ class StepsUnderway:
                 before = CHECKPOINT.at(entry.key)
                 if may_be_half_done(action.tool):
                     keep(work, before)
-                again = partial(_put_back, work, before)
+                again = partial(_restore_to, work, before)
                 carried = record.carrier is not None
                 outcome = call_on_record(
                     entry, use, tools, work.place, record, again=again, hold=carried
@@ -257,8 +257,8 @@ class StepsUnderway:
                     self.commands.append(CommandRun(target(use, secrets), None))
 
 
-def _put_back(work: RunningMission, before: Key[str]) -> bool:
-    return put_back(work, work.record.get(before))
+def _restore_to(work: RunningMission, before: Key[str]) -> bool:
+    return restore_tree(work, work.record.get(before))
 
 
 def uncommitted(error: ToolError) -> Stop:

@@ -73,7 +73,7 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
         d.set(request_digest=d.text(note.raw))
     d.text(plan_text(note.raw))
     if note.folder is Folder.ACTIVE:
-        d.put_back(note, "Not approved", " ".join([NO_RECORD, *HOW_TO_REVIEW]))
+        d.return_plan(note, "Not approved", " ".join([NO_RECORD, *HOW_TO_REVIEW]))
     elif cleared := cleared_decision(note):  # it is unknown for which text it was meant
         d.stamp_plan(note, cleared)
     path = d.case.plan.path

@@ -36,7 +36,7 @@ from decimal import Decimal
 from typing import Any
 
 from placet.activity import Action, Activity, Actor, Entity
-from placet.case.life_cycle import ANSWERS, TABLE, WORKING, EventKind, State
+from placet.case.life_cycle import WORKING, State
 from placet.chat.budget import Complexity
 from placet.codec import Stored
 from placet.note.paths import Folder
@@ -44,22 +44,23 @@ from placet.note.paths import Folder
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The question, or the request for a wider scope, that work waits for.
-
-    `work` is the state that resumes after the answer. `call` is the record's key of the call that
-    gets it. `path` and `digest` are those of the note that placet wrote. `amended` names the stored
-    text of the plan with the wider scope; it is empty for a question. `question` quotes the agent.
-    """
+    """The question, or the request for a wider scope, that work waits for."""
 
     work: State
+    """The state that resumes after the answer."""
     call: str
+    """The record's key of the call that gets the answer."""
     path: str
+    """Where placet wrote the note that asks."""
     digest: str
+    """Digest of that note, as placet wrote it."""
     asked_at: str
     number: int
     options: tuple[str, ...] = ()
     amended: str = ""
+    """Name of the stored plan with the wider scope; empty for a question."""
     question: str = ""
+    """The agent's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +91,26 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The branch of a completed mission.
-
-    `base` and `tip` are the commits before and after its work. `base_branch` was checked out when
-    it was planned, `digest` is that of its plan; empty if unknown. `became` is its fate: `merged`
-    (by the commit `merged_as`), `dropped`, `gone`, `reverted`, or empty. `dropped_reason` is the
-    last reason that was journalled; it counts once.
-    """
+    """The branch of a completed mission; a field is empty if unknown."""
 
     trace_id: str
     name: str
     base: str
+    """The commit before the mission's work."""
     tip: str
+    """The commit after it."""
     base_branch: str = ""
+    """The branch that was checked out when the mission was planned."""
     digest: str = ""
+    """Digest of the mission's plan."""
     portal: str = ""
     report_path: str = ""
     became: str = ""
+    """Its fate: `merged`, `dropped`, `gone`, `reverted`, or empty."""
     merged_as: str = ""
+    """The commit that merged it."""
     dropped_reason: str = ""
+    """The last reason that was journalled; it counts once."""
 
     @property
     def is_watched(self) -> bool:
@@ -123,38 +125,40 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class KnownPlan:
-    """The plan of a case: its note, and what the daemon wrote into it.
-
-    `keys` are the request's, as the plan was written for them. `base_branch` is the one whose tip
-    its base commit was, empty for a detached HEAD. `based_on` are digests of the files that its
-    planning read, by path. `basis_digest` is, while it is revised, that of the text which the
-    revision starts from. `base_commit` is the one that it was planned from, whatever its note says
-    by now, and `uncommitted` counts the changed files of the checkout that the planning did not
-    see. `day_usd` was the limit of a day's work then, 0 for none. `command_notes` are sentences on
-    what commands see of the checkout, and cannot do here. `box` marks the lines that placet
-    wrote into boxes. `left` is, while a new plan is written, the stored text of the one before, if
-    that has comments without an answer. `models` are those, by provider and name, that a person
-    knows may work on it. `instructions` are digests of the vault's notes that its agent reads, by
-    path; nothing if unknown. `names_tools` says that placet wrote the line `tools` into its scope.
-    """
+    """The plan of a case: its note, and what the daemon wrote into it."""
 
     keys: tuple[tuple[str, str], ...] = ()
+    """Keys of the request, as the plan was written for them."""
     revision: int = 0
     path: str = ""
     digest: str = ""
+    """Digest of the text that the daemon wrote."""
     base_branch: str = ""
+    """The branch whose tip the base commit was; empty for a detached HEAD."""
     based_on: tuple[tuple[str, str], ...] = ()
+    """Digests of the files that its planning read, by path."""
     basis_digest: str = ""
+    """Digest of the text that the current revision starts from."""
     base_commit: str = ""
+    """The commit that it was planned from, whatever its note says by now."""
     uncommitted: int = 0
+    """Number of changed files in the checkout that the planning did not see."""
     day_usd: Decimal = Decimal(0)
+    """The limit of a day's work when it was planned; 0 for none."""
     command_notes: tuple[str, ...] = ()
+    """Sentences on what commands see of the checkout, and cannot do here."""
     box: str = ""
+    """Marks of the lines that placet wrote into boxes."""
     left: str = ""
+    """Name of the stored plan before, if that has comments without an answer."""
     models: tuple[str, ...] = ()
+    """Provider and name of each model that a person knows may work on it."""
     instructions: tuple[tuple[str, str], ...] = ()
+    """Digests of the vault's notes that its agent reads, by path; empty if unknown."""
     names_tools: bool = False
-    basis_meaning: str = ""  # of the text of `basis_digest`
+    """Whether placet wrote the line `tools` into its scope."""
+    basis_meaning: str = ""
+    """Meaning of that text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,44 +235,58 @@ SOMEBODY = Person()
 class Case:
     """One request and what became of it, as the daemon last acknowledged it.
 
-    `version` is that of its row in the table `cases`. `generation` counts up whenever work under
-    way becomes void. Digests are SHA-256 in hex; `request_digest` and the plan's leave out the keys
-    that the daemon stamps. Times are RFC 3339. A group changes as one.
+    Digests are SHA-256 in hex; those of request and plan leave out the keys that the daemon stamps.
+    Times are RFC 3339.
     """
 
     trace_id: str
     request_id: str
     state: State
     version: int = 0
+    """Version of its row in the table `cases`."""
     generation: int = 1
+    """Counts up whenever work under way becomes void."""
     request_path: str = ""
     request_digest: str = ""
-    # device and inode of the request's file, until placet stamps its trace_id
     unstamped: tuple[int, int] | None = None
+    """Device and inode of the request's file, until placet stamps its trace_id."""
     request: Request = field(default_factory=Request)
     plan: KnownPlan = field(default_factory=KnownPlan)
     approval: Approval = field(default_factory=Approval)
     reviewed: Reviewed = field(default_factory=Reviewed)
-    spent_approvals: tuple[str, ...] = ()  # `at` of approvals that were used up or voided
-    reported_edit: str = ""  # digest of an edit during the run that was already reported
-    stop: str = ""  # why the mission is to stop; empty while it is not
+    spent_approvals: tuple[str, ...] = ()
+    """`at` of approvals that were used up or voided."""
+    reported_edit: str = ""
+    """Digest of an edit during the run that was already reported."""
+    stop: str = ""
+    """Why the mission is to stop; empty while it is not."""
     stopped_by: Person = SOMEBODY
     rejection: Rejection = field(default_factory=Rejection)
     outcome: LastOutcome = field(default_factory=LastOutcome)
-    branches: tuple[Branch, ...] = ()  # of its completed missions that changed something
-    since: str = ""  # when the state was entered
-    # what the box of the plan tells besides: why it was put back, first line a heading
+    branches: tuple[Branch, ...] = ()
+    """Branches of its completed missions that changed something."""
+    since: str = ""
+    """When the state was entered."""
     notice: str = ""
-    asking: Asking | None = None  # what work waits for, in the state `asking`
-    asked: int = 0  # the number of questions so far
-    last_asked: str = ""  # `asked_at` of the last of both: the next one's is later
-    amendments: int = 0  # the number of wider scopes asked for
-    first_approved: str = ""  # digest of the approval that the mission began with
-    stamped: tuple[str, ...] = ()  # every `status` that the daemon has given its request
-    answers: tuple[str, ...] = ()  # names of the texts with each question and its answer
-    request_meaning: str = ""  # of the text of `request_digest`
-    # generation and time of the last plannings without a comment or a command in between
+    """Why the plan was put back, for its box; the first line is a heading."""
+    asking: Asking | None = None
+    """What work waits for, in the state `asking`."""
+    asked: int = 0
+    """Number of questions so far."""
+    last_asked: str = ""
+    """`asked_at` of the last question or wider scope; the next one's is later."""
+    amendments: int = 0
+    """Number of wider scopes asked for."""
+    first_approved: str = ""
+    """Digest of the approval that the mission began with."""
+    stamped: tuple[str, ...] = ()
+    """Every `status` that the daemon has given its request."""
+    answers: tuple[str, ...] = ()
+    """Names of the stored texts with each question and its answer."""
+    request_meaning: str = ""
+    """Meaning of the text of `request_digest`."""
     plannings: tuple[tuple[int, str], ...] = ()
+    """Generation and time of the last plannings without a comment or command in between."""
 
     @property
     def acting(self) -> State:
@@ -332,43 +350,34 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class NoteSeen:
-    """A settled note in one of the watched folders.
-
-    `digest` leaves out the keys that the daemon stamps. `is_plan` says that the note has a plan's
-    keys, `problem` why it cannot be read or used, in one sentence for a person. `owner` is the user
-    who owns the file. `box` are the lines of placet's box, None where they were not looked for.
-    `meaning` is the digest that programs do not change (`note/meaning.py`).
-    """
+    """A settled note in one of the watched folders."""
 
     path: str
     folder: Folder
     raw: bytes
     digest: str
+    """Digest without the keys that the daemon stamps."""
     owner: str
+    """The user who owns the file."""
     trace_id: str = ""
     status: str = ""
     is_plan: bool = False
-    asks: bool = False  # it is a question, or asks for a wider scope
+    """Whether the note has a plan's keys."""
+    asks: bool = False
+    """Whether it is a question, or asks for a wider scope."""
     meta: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    """Why it cannot be read or used, in one sentence for a person."""
     box: tuple[str, ...] | None = None
+    """The lines of placet's box; None if they were not looked for."""
     meaning: str = ""
-    file: tuple[int, int] = (0, 0)  # device and inode
+    """Digest that programs do not change (`note/meaning.py`)."""
+    file: tuple[int, int] = (0, 0)
+    """Device and inode."""
 
     def says(self, digest: str, meaning: str) -> bool:
         """Return whether no person changed it since it had this digest and this meaning."""
         return self.digest == digest or self.meaning == meaning != ""
-
-
-def target(case: Case, kind: EventKind) -> State | None:
-    """Return the state to which an event of this kind leads, None if it has no effect.
-
-    While a question is open, people can do whatever they could do during the work. Events that do
-    not touch the work leave the question open.
-    """
-    if case.asking is not None and kind in ANSWERS:
-        return case.acting
-    return TABLE.get((case.acting, kind))
 
 
 CASE_JSON: Stored[Case] = Stored(Case)

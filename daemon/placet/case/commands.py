@@ -76,40 +76,44 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace the note at `path`, whose bytes have the SHA-256 `expected`, by the text `text`.
+    """Replace the note at `path` by another text.
 
-    If the note was saved meanwhile, its new text stays. `comments`, signed `who` and `at`, are
-    added to it, and its `steps` are ticked as they say. `intent` is the command that is answered
-    once this is written, for an edit that decides nothing; `via` and `login` are its person's.
+    If the note was saved meanwhile, its new text stays, and the edit is made in that.
     """
 
     path: str
     expected: str
+    """SHA-256 of the bytes that are replaced."""
     text: str
+    """Name of the stored text."""
     comments: tuple[str, ...] = ()
+    """Added to a note that was saved meanwhile, signed `who` and `at`."""
     who: str = ""
     at: str = ""
     steps: tuple[Ticked, ...] = ()
+    """Ticked, or unticked, as they say."""
     intent: str = ""
+    """The command that is answered once this is written, for an edit that decides nothing."""
     via: str = ""
+    """How the person of `intent` gave it."""
     login: str = ""
+    """Name of that person's login."""
     do: Literal["edit"] = "edit"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBox:
-    """Write placet's box into the plan at `path`, while its text has the digest `digest`.
+    """Write placet's box into the plan at `path`. Every byte below the box stays.
 
     The first line is `> [!{sort}|placet] {title}`. The permissions of the plan's scope are between
-    `above` and `below`; `branch` is the place of the work, and `base_branch`, `base_commit`,
-    `uncommitted`, `day_usd` and `command_notes` are as in `KnownPlan`. Every byte below the box
-    stays, but with `text` that becomes the body of this stored text.
+    `above` and `below`. What is not described here is as in `KnownPlan`.
     """
 
     path: str
     sort: str
     title: str
     branch: str
+    """The place of the work."""
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
     base_branch: str = ""
@@ -118,7 +122,9 @@ class WriteBox:
     day_usd: Decimal = Decimal(0)
     command_notes: tuple[str, ...] = ()
     digest: str = ""
+    """Digest that the plan's text must still have."""
     text: str = ""
+    """Name of a stored text whose body replaces the plan's; empty for none."""
     do: Literal["box"] = "box"
 
 

@@ -5,10 +5,10 @@ All of it is pure; `now` is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import assert_never
+from typing import Any
 
 from placet.activity import Action, Actor, Entity
 from placet.case.approval import is_older
@@ -22,7 +22,6 @@ from placet.case.case import (
     Rejection,
     Request,
     Reviewed,
-    target,
 )
 from placet.case.commands import Decision, Move, Publish
 from placet.case.decision_builder import (
@@ -47,7 +46,9 @@ from placet.case.events import (
     Event,
     FilesChanged,
     Gesture,
-    MissionEnded,
+    MissionCompleted,
+    MissionFailed,
+    ModelChanged,
     PlanApproved,
     PlanEdited,
     PlanGone,
@@ -57,18 +58,23 @@ from placet.case.events import (
     PlanTakenBack,
     RejectionExplained,
     RequestChanged,
+    RequestEdited,
     RequestGone,
     RequestPending,
+    RequestReturned,
     RevisionAsked,
+    SandboxWeakened,
     ScopeRefused,
     ScopeWidened,
     Started,
     StopAsked,
+    TextLost,
 )
-from placet.case.life_cycle import STATUSES, TABLE, EventKind, State
+from placet.case.life_cycle import STATUSES, State
 from placet.case.notes import REJECT, REVISE, body_of, decision_of, rejection_in
 from placet.case.question import answered, asked, scope_refused, scope_widened, withdrawn
 from placet.case.results import drafted, mission_ended, planning_failed
+from placet.case.transitions import target
 from placet.note.escape import link
 from placet.note.frontmatter import read_note, stamp, without_keys
 from placet.note.paths import Folder
@@ -118,7 +124,7 @@ def open_case(
         request=request,
         since=now,
     )
-    d = DecisionBuilder(case, TABLE[None, EventKind.REQUEST_ARRIVED], now)
+    d = DecisionBuilder(case, case.state, now)
     d.text(without_keys(note.raw, REQUEST_STAMPS))
     d.by_human(
         Action.REQUEST_DETECTED,
@@ -145,25 +151,13 @@ def decide(case: Case, event: Event, now: str) -> Decision | None:
     None if the event means nothing in this state or comes from void work. `now` is RFC 3339 in UTC.
     The new state is `TABLE`'s; the rest is the event's own function.
     """
-    to = target(case, event.kind)
+    to = target(case, type(event))
     if to is None:
         return None
     if not isinstance(event, Gesture) and event.generation != case.generation:
         return None
     d = DecisionBuilder(case, to, now)
-    match event:
-        case Drafted():
-            drafted(d, event)
-        case PlanningFailed():
-            planning_failed(d, event)
-        case Asked():
-            asked(d, event, case.acting)
-        case Started():
-            d.row(Action.EXECUTION_STARTED, Entity.MISSION, Actor.SYSTEM, **event.facts)
-        case MissionEnded():
-            mission_ended(d, event)
-        case _:
-            _gesture(d, event)
+    _EFFECTS[type(event)](d, event)
     if d.asking is not None:
         goes_on = d.case.state is case.acting and d.case.generation == case.generation
         if goes_on and not d.case.stop:
@@ -173,50 +167,8 @@ def decide(case: Case, event: Event, now: str) -> Decision | None:
     return d.done()
 
 
-def _gesture(d: DecisionBuilder, g: Gesture) -> None:  # noqa: C901  a line for each gesture
-    match g:
-        case RequestChanged():
-            _request_changed(d, g)
-        case RequestPending():
-            _pending(d, g)
-        case RequestGone():
-            _request_gone(d, g)
-        case PlanApproved():
-            _approved(d, g)
-        case ApprovalRefused():
-            _refused(d, g)
-        case ActiveEdited():
-            _active_edited(d, g)
-        case ApprovalVoid():
-            _not_to_be_run(d, g)
-        case FilesChanged():
-            _files_changed(d, g)
-        case PlanRejected():
-            _rejected(d, g)
-        case RejectionExplained():
-            _rejection_explained(d, g)
-        case RevisionAsked():
-            _revision_asked(d, g)
-        case PlanTakenBack():
-            _taken_back(d, g)
-        case PlanEdited():
-            _plan_edited(d, g)
-        case PlanSuperseded():
-            _superseded(d, g)
-        case BoxStale():
-            _box_stale(d, g)
-        case PlanGone():
-            _plan_gone(d, g)
-        case StopAsked():
-            _stop_asked(d, g)
-        case Answered():
-            answered(d, g)
-        case ScopeWidened():
-            scope_widened(d, g)
-        case ScopeRefused():
-            scope_refused(d, g)
-        case _:
-            assert_never(g)
+def _started(d: DecisionBuilder, e: Started) -> None:
+    d.row(Action.EXECUTION_STARTED, Entity.MISSION, Actor.SYSTEM, **e.facts)
 
 
 # --- the request
@@ -228,7 +180,7 @@ def _request_changed(d: DecisionBuilder, g: RequestChanged) -> None:
     d.keep_request(note)
     d.take_keys(g.asked)
     d.set_basis(g.plan)
-    if g.kind is EventKind.REQUEST_EDITED:
+    if isinstance(g, RequestEdited):
         # a look stamps it once it is no longer being written
         d.by_human(Action.REQUEST_EDITED, Entity.REQUEST, digest=note.digest, size=len(note.raw))
     else:
@@ -334,7 +286,7 @@ def _refused(d: DecisionBuilder, g: ApprovalRefused) -> None:
     elif case.state is State.FAILED:  # the note stays in Inbox/Plans
         changes = {**d.plan_status, **NO_APPROVAL}
     home = homes.get(case.state, "") if plan.folder is Folder.ACTIVE else plan.path
-    d.put_back(plan, "Not approved", g.why, changes, home)
+    d.return_plan(plan, "Not approved", g.why, changes, home)
 
 
 def _superseded(d: DecisionBuilder, g: PlanSuperseded) -> None:
@@ -389,14 +341,14 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
         "and move it to System/Active to approve it as it is now."
     )
     changes = diff_callout(g.approved, body_of(plan.raw))
-    d.put_back(plan, "Changed after approval", why, tail=changes)
+    d.return_plan(plan, "Changed after approval", why, tail=changes)
 
 
-# by kind: the notice's heading, and what it says after the reason
-_NOT_TO_BE_RUN = {
-    EventKind.WALL_WEAKENED: ("Asked again", "Move it to System/Active again to have it so."),
-    EventKind.MODEL_CHANGED: ("Asked again", "To have it carried out so, approve it again."),
-    EventKind.TEXT_LOST: (
+# the notice's heading, and what it says after the reason
+_NOT_TO_BE_RUN: Mapping[type[ApprovalVoid], tuple[str, str]] = {
+    SandboxWeakened: ("Asked again", "Move it to System/Active again to have it so."),
+    ModelChanged: ("Asked again", "To have it carried out so, approve it again."),
+    TextLost: (
         "The journal is damaged",
         "Nothing has run since. To approve the plan as it is now, move it to System/Active.",
     ),
@@ -405,13 +357,13 @@ _NOT_TO_BE_RUN = {
 
 def _not_to_be_run(d: DecisionBuilder, g: ApprovalVoid) -> None:
     plan = g.note
-    heading, hint = _NOT_TO_BE_RUN[g.kind]
+    heading, hint = _NOT_TO_BE_RUN[type(g)]
     _void_approval(d)
-    d.set_plan(models=(*d.case.plan.models, *([g.model] if g.model else [])))
-    if g.instructions:
-        d.set_plan(instructions=g.instructions)
+    if isinstance(g, ModelChanged):
+        d.set_plan(models=(*d.case.plan.models, *([g.model] if g.model else [])))
+        d.set_plan(instructions=g.instructions or d.case.plan.instructions)
     d.row(Action.PLAN_REFUSED, Entity.PLAN, Actor.SYSTEM, digest=plan.digest, reason=g.why)
-    d.put_back(plan, heading, f"{g.why}\n{hint}")
+    d.return_plan(plan, heading, f"{g.why}\n{hint}")
 
 
 def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
@@ -430,7 +382,7 @@ def _files_changed(d: DecisionBuilder, g: FilesChanged) -> None:
     )
     why = f"{drift.why}\n{HOW_AFTER_DRIFT}"
     changes = {**TO_REVIEW, "base_commit": drift.tip}
-    d.put_back(plan, "Files changed under this plan", why, changes)
+    d.return_plan(plan, "Files changed under this plan", why, changes)
 
 
 # --- other decisions on a plan
@@ -590,3 +542,36 @@ def _without_comments(text: bytes) -> tuple[bytes, str]:
     """Return a plan's properties, and its text without people's comments, which are not edits."""
     body = read_note(text).body
     return text[: len(text) - len(body.encode())], uncommented(body)
+
+
+_EFFECTS: Mapping[type[Event], Callable[[DecisionBuilder, Any], None]] = {
+    RequestEdited: _request_changed,
+    RequestReturned: _request_changed,
+    RequestPending: _pending,
+    RequestGone: _request_gone,
+    PlanApproved: _approved,
+    ApprovalRefused: _refused,
+    ActiveEdited: _active_edited,
+    SandboxWeakened: _not_to_be_run,
+    ModelChanged: _not_to_be_run,
+    TextLost: _not_to_be_run,
+    FilesChanged: _files_changed,
+    PlanRejected: _rejected,
+    RejectionExplained: _rejection_explained,
+    RevisionAsked: _revision_asked,
+    PlanTakenBack: _taken_back,
+    PlanEdited: _plan_edited,
+    PlanSuperseded: _superseded,
+    BoxStale: _box_stale,
+    PlanGone: _plan_gone,
+    StopAsked: _stop_asked,
+    Answered: answered,
+    ScopeWidened: scope_widened,
+    ScopeRefused: scope_refused,
+    Drafted: drafted,
+    PlanningFailed: planning_failed,
+    Asked: asked,
+    Started: _started,
+    MissionCompleted: mission_ended,
+    MissionFailed: mission_ended,
+}

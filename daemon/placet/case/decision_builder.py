@@ -41,14 +41,14 @@ class DecisionBuilder:
     """Collects the case, the rows, the texts and the commands of one decision, in order.
 
     The new case asks nothing while the decision of another state is made: `asking` is what the old
-    one asked, until it is answered.
+    one asked, until it is answered. `was` is the state that the event found.
     """
 
     def __init__(self, case: Case, to: State, now: str) -> None:
         stays = to in (case.state, case.acting)
         written = [STATUSES[to].request] if to in STATUSES else []
         self.asking = case.asking
-        self._was = STATUSES[case.acting]
+        self.was = case.acting
         self.case = replace(
             case,
             state=to,
@@ -146,7 +146,7 @@ class DecisionBuilder:
             digest = request.digest if request is not None else self.case.request_digest
             status = STATUSES[self.case.state].request
             marks = {"status": status, "trace_id": self.case.trace_id}
-            seen = self._was.request if request is None else value_of(request, "status")
+            seen = STATUSES[self.was].request if request is None else value_of(request, "status")
             self.set(unstamped=None)
             self.commands.append(Stamp(path, marks, digest, {"status": seen}))
 
@@ -161,7 +161,7 @@ class DecisionBuilder:
         Its status is the one of the former state, or a person has just written another.
         """
         stamps = {**self.plan_status, **changes}
-        seen = {"status": self._was.plan}
+        seen = {"status": STATUSES[self.was].plan}
         self.commands.append(Stamp(self.case.plan.path, stamps, seen=seen))
 
     def write_box(self, plan: NoteSeen, what: WriteBox | None = None, new: bytes = b"") -> None:
@@ -188,7 +188,7 @@ class DecisionBuilder:
             self.commands.append(Move(plan.path, home))
         self.set_plan(path=home)
 
-    def put_back(
+    def return_plan(
         self,
         plan: NoteSeen,
         heading: str,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from placet.case.case import SOMEBODY, NoteSeen, Person, Request
-from placet.case.life_cycle import EventKind
 from placet.case.mission_result import Drifted
 from placet.errors import End
 from placet.note.frontmatter import Frontmatter
@@ -20,7 +19,8 @@ from placet.plan.scope import Scope
 # `note` is the note in which a gesture shows. `request` and `plan` are the case's other notes as
 # they are now, None if it is missing or unreadable. `person` made the gesture, in the gestures
 # that a command can make. `observe` reads all of that from the notes; a field with a default is
-# filled in by the loop, which asks the journal and the settings.
+# filled in by the loop, which asks the journal and the settings. `words` name an event in the
+# diagram of the life cycle.
 
 BY_MOVE = Person(via="move")
 BY_PROPERTY = Person(via="property")
@@ -30,32 +30,45 @@ BY_PROPERTY = Person(via="property")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestChanged:
-    """An edit of the request, or its return; `asked` is its content."""
+class _RequestChanged:
+    """Another text of the request; `asked` is its content."""
 
-    kind: Literal[EventKind.REQUEST_EDITED, EventKind.REQUEST_RETURNED]
     note: NoteSeen
     plan: NoteSeen | None
     asked: Request | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEdited(_RequestChanged):
+    """A person edited the request."""
+
+    words: ClassVar[str] = "request edited"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReturned(_RequestChanged):
+    """A person put the request back after it was taken away."""
+
+    words: ClassVar[str] = "request put back"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestPending:
     """A person's wish for a new plan; `asked` is the content of the request `note`."""
 
+    words: ClassVar[str] = "request set to pending"
     note: NoteSeen
     plan: NoteSeen | None
     person: Person
     asked: Request | None = None
-    kind: Literal[EventKind.REQUEST_PENDING] = EventKind.REQUEST_PENDING
 
 
 @dataclass(frozen=True, slots=True)
 class RequestGone:
     """A request that was taken away; `plan` is its plan's note, None without a usable one."""
 
+    words: ClassVar[str] = "request taken away"
     plan: NoteSeen | None = None
-    kind: Literal[EventKind.REQUEST_GONE] = EventKind.REQUEST_GONE
 
 
 # --- the approval
@@ -69,13 +82,13 @@ class PlanApproved:
     keys that are stamped, if the approved one is another.
     """
 
+    words: ClassVar[str] = "plan moved to Active"
     note: NoteSeen
     request: NoteSeen | None
     approved: Approved
     person: Person
     level: int = 0
     written: bytes = b""
-    kind: Literal[EventKind.PLAN_APPROVED] = EventKind.PLAN_APPROVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +98,52 @@ class ApprovalRefused:
     Of an older revision: `newest` is the text of the newest one.
     """
 
+    words: ClassVar[str] = "approval that contradicts itself"
     note: NoteSeen
     why: str
     person: Person
     newest: bytes = b""
-    kind: Literal[EventKind.APPROVAL_REFUSED] = EventKind.APPROVAL_REFUSED
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveEdited:
     """An edit in System/Active; `approved` is the body that was approved."""
 
+    words: ClassVar[str] = "approved text changed"
     note: NoteSeen
     approved: str = ""
-    kind: Literal[EventKind.ACTIVE_EDITED] = EventKind.ACTIVE_EDITED
-
-
-VoidKind = Literal[EventKind.WALL_WEAKENED, EventKind.MODEL_CHANGED, EventKind.TEXT_LOST]
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalVoid:
-    """A finding of the loop's, in a sentence, after which an approval does not hold.
+class _ApprovalVoid:
+    """A finding of the loop's after which an approval does not hold; `why` is a sentence."""
+
+    note: NoteSeen
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxWeakened(_ApprovalVoid):
+    """The sandbox is weaker than the one that the plan was approved for."""
+
+    words: ClassVar[str] = "sandbox weaker than it was when the plan was approved"
+
+
+@dataclass(frozen=True, slots=True)
+class TextLost(_ApprovalVoid):
+    """The journal has lost the approved text, or a part of the record."""
+
+    words: ClassVar[str] = "approved text or record damaged in the journal"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChanged(_ApprovalVoid):
+    """The mission would use another model, or other notes of its agent, than the plan.
 
     `model` and `instructions` are those that the next approval is for; empty if unchanged.
     """
 
-    kind: VoidKind
-    note: NoteSeen
-    why: str
+    words: ClassVar[str] = "model or instructions other than those that the plan was written with"
     model: str = ""
     instructions: tuple[tuple[str, str], ...] = ()
 
@@ -122,9 +152,9 @@ class ApprovalVoid:
 class FilesChanged:
     """The files that changed under a plan since it was written."""
 
+    words: ClassVar[str] = "files changed under the plan"
     note: NoteSeen
     drift: Drifted
-    kind: Literal[EventKind.FILES_CHANGED] = EventKind.FILES_CHANGED
 
 
 # --- other decisions on a plan
@@ -134,48 +164,48 @@ class FilesChanged:
 class PlanRejected:
     """A person rejected the plan."""
 
+    words: ClassVar[str] = "plan moved to Rejected"
     note: NoteSeen
     request: NoteSeen | None
     person: Person
-    kind: Literal[EventKind.PLAN_REJECTED] = EventKind.PLAN_REJECTED
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionAsked:
     """A wish for changes; `asked` is the request's content, None if no text of it is left."""
 
+    words: ClassVar[str] = "changes asked for"
     note: NoteSeen
     request: NoteSeen | None
     person: Person
     asked: Request | None = None
-    kind: Literal[EventKind.REVISION_ASKED] = EventKind.REVISION_ASKED
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTakenBack:
     """A plan that is to be reviewed again, after its approval or its end."""
 
+    words: ClassVar[str] = "plan moved back to Plans"
     note: NoteSeen
     request: NoteSeen | None
     person: Person
-    kind: Literal[EventKind.PLAN_TAKEN_BACK] = EventKind.PLAN_TAKEN_BACK
 
 
 @dataclass(frozen=True, slots=True)
 class RejectionExplained:
     """A reason that was written into a rejected plan."""
 
+    words: ClassVar[str] = "reason for the rejection given"
     note: NoteSeen
-    kind: Literal[EventKind.REJECTION_EXPLAINED] = EventKind.REJECTION_EXPLAINED
 
 
 @dataclass(frozen=True, slots=True)
 class PlanEdited:
     """An edit of the plan while it is revised."""
 
+    words: ClassVar[str] = "plan edited while it is revised"
     note: NoteSeen
     person: Person = SOMEBODY
-    kind: Literal[EventKind.PLAN_EDITED] = EventKind.PLAN_EDITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,35 +215,35 @@ class PlanSuperseded:
     A person saved the older one while placet was writing the newest.
     """
 
+    words: ClassVar[str] = "older revision in the place of the newest"
     note: NoteSeen
     newest: bytes = b""
-    kind: Literal[EventKind.PLAN_SUPERSEDED] = EventKind.PLAN_SUPERSEDED
 
 
 @dataclass(frozen=True, slots=True)
 class BoxStale:
     """A plan's box that is not the one that placet would write now."""
 
+    words: ClassVar[str] = "box that says something else"
     note: NoteSeen
-    kind: Literal[EventKind.BOX_STALE] = EventKind.BOX_STALE
 
 
 @dataclass(frozen=True, slots=True)
 class PlanGone:
     """A plan that was taken away."""
 
+    words: ClassVar[str] = "plan taken away"
     request: NoteSeen | None
-    kind: Literal[EventKind.PLAN_GONE] = EventKind.PLAN_GONE
 
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
     """An order to stop the mission; `note` is its plan, None if it was taken away."""
 
+    words: ClassVar[str] = "active plan taken away during the mission"
     note: NoteSeen | None
     why: str
     person: Person
-    kind: Literal[EventKind.STOP_ASKED] = EventKind.STOP_ASKED
 
 
 # --- answers
@@ -226,39 +256,41 @@ class Answered:
     If the question's note was removed, the answer is empty and `note` is None.
     """
 
+    words: ClassVar[str] = "question answered"
     note: NoteSeen | None
     text: str
     chosen: int
     person: Person
-    kind: Literal[EventKind.ANSWERED] = EventKind.ANSWERED
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeWidened:
     """A yes to a wider scope; `level` is as in `PlanApproved`, `written` is the plan with it."""
 
+    words: ClassVar[str] = "wider scope approved"
     note: NoteSeen
     plan: NoteSeen | None
     person: Person
     level: int = 0
     written: bytes = b""
-    kind: Literal[EventKind.SCOPE_WIDENED] = EventKind.SCOPE_WIDENED
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeRefused:
     """A person rejected a wider scope; `note` is None if its note was removed."""
 
+    words: ClassVar[str] = "wider scope rejected"
     note: NoteSeen | None
     why: str
     person: Person
-    kind: Literal[EventKind.SCOPE_REFUSED] = EventKind.SCOPE_REFUSED
 
 
+RequestChanged = RequestEdited | RequestReturned
+ApprovalVoid = SandboxWeakened | ModelChanged | TextLost
 LeadsToPlan = RequestChanged | RequestPending | RevisionAsked
 """A plan is written after these."""
 Answering = Answered | ScopeWidened | ScopeRefused
-"""These answer what work asks; their kinds are `ANSWERS`."""
+"""After these the work that asked resumes where it was."""
 ByHand = (
     RequestPending
     | PlanApproved
@@ -287,17 +319,15 @@ Gesture = (
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A planner's result: the whole plan note. `facts` go into the journal.
+    """A planner's result. The fields without a sentence are as in `KnownPlan`."""
 
-    `note` is the plan in the new one's place, read at this moment, or None. The other fields are as
-    in `KnownPlan`.
-    """
-
+    words: ClassVar[str] = "plan drafted"
     generation: int
     text: bytes
+    """The whole plan note."""
     revision: int
-    kind: Literal[EventKind.PLAN_DRAFTED] = EventKind.PLAN_DRAFTED
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """For the journal."""
     base_branch: str = ""
     based_on: tuple[tuple[str, str], ...] = ()
     base_commit: str = ""
@@ -308,6 +338,7 @@ class Drafted:
     instructions: tuple[tuple[str, str], ...] = ()
     names_tools: bool = False
     note: NoteSeen | None = None
+    """The plan in the new one's place, read at this moment, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,63 +348,79 @@ class PlanningFailed:
     `reason` is a sentence for a person, `iterations` counts the model's turns.
     """
 
+    words: ClassVar[str] = "planning failed"
     generation: int
     reason: str
     error_type: str
-    kind: Literal[EventKind.PLANNING_FAILED] = EventKind.PLANNING_FAILED
     end: End = End.INTERNAL_ERROR
     iterations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call of the model's that only a person can answer; its work waits until then.
+    """A call of the model's that only a person can answer; its work waits until then."""
 
-    `call` is the call's key in the record. `wider` are the permissions that are asked for, None for
-    a question; then `approved` is the plan's text as it is approved now, and `first` as it was
-    approved first. `frontmatter` is that of the vault's notes.
-    """
-
+    words: ClassVar[str] = "a person asked for an answer"
     generation: int
     call: str = ""
+    """The call's key in the record."""
     question: str = ""
     options: tuple[str, ...] = ()
     why: str = ""
     wider: Scope | None = None
+    """The permissions that are asked for; None for a question."""
     approved: bytes = b""
+    """The plan's text as it is approved now; empty for a question."""
     first: bytes = b""
+    """The plan's text as it was approved first; empty for a question."""
     frontmatter: Frontmatter = Frontmatter.YAML
-    kind: Literal[EventKind.PERSON_ASKED] = EventKind.PERSON_ASKED
+    """That of the vault's notes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """The start of a mission. `facts` go into the journal."""
 
+    words: ClassVar[str] = "mission started"
     generation: int
     facts: Mapping[str, Any] = field(default_factory=dict)
-    kind: Literal[EventKind.MISSION_STARTED] = EventKind.MISSION_STARTED
 
 
 @dataclass(frozen=True, slots=True)
-class MissionEnded:
+class _MissionEnded:
     """A mission's result: the whole report note, and `facts` for the journal.
 
     `pictures` are the files that the report shows, PNGs by their paths.
+    """
+
+    generation: int
+    report: bytes
+    report_path: str
+    facts: Mapping[str, Any]
+    branch: str = ""
+    pictures: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MissionCompleted(_MissionEnded):
+    """The mission carried out its whole plan."""
+
+    words: ClassVar[str] = "mission completed"
+
+
+@dataclass(frozen=True, slots=True)
+class MissionFailed(_MissionEnded):
+    """The mission ended early.
+
     `reason` is a sentence for a person, `detail` the error's own words. With `drift` the plan goes
     back to review instead, if its note is still in System/Active.
     """
 
-    generation: int
-    kind: Literal[EventKind.MISSION_COMPLETED, EventKind.MISSION_FAILED]
-    report: bytes
-    report_path: str
-    facts: Mapping[str, Any]
+    words: ClassVar[str] = "mission failed"
     reason: str = ""
-    branch: str = ""
-    drift: Drifted | None = None
     detail: str = ""
-    pictures: tuple[tuple[str, bytes], ...] = ()
+    drift: Drifted | None = None
 
 
+MissionEnded = MissionCompleted | MissionFailed
 Event = Gesture | Drafted | PlanningFailed | Asked | Started | MissionEnded

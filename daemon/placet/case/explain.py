@@ -85,10 +85,10 @@ def _in_review(case: Case, rows: Rows) -> Explained:
         f"Revision {plan.revision} of its plan waits for you since {case.since}: {show(plan.path)}"
     )
     edited = Action.PLAN_CHANGED_AFTER_APPROVAL
-    put_back = (Action.PLAN_REFUSED, Action.PLAN_DRIFTED)
-    gone_on = [row for row in rows if row.action_type not in put_back or "reason" in row.details]
-    last = _last(gone_on, {*put_back, edited, Action.PLAN_APPROVED, Action.PLAN_REVISED})
-    if last is not None and last.action_type in put_back:
+    returned = (Action.PLAN_REFUSED, Action.PLAN_DRIFTED)
+    gone_on = [row for row in rows if row.action_type not in returned or "reason" in row.details]
+    last = _last(gone_on, {*returned, edited, Action.PLAN_APPROVED, Action.PLAN_REVISED})
+    if last is not None and last.action_type in returned:
         why += f"\nIt was put back: {last.details['reason']}"
     elif last is not None and last.action_type == edited:
         why += "\nIt was changed after its approval, so the approval is void."

@@ -13,8 +13,21 @@ from typing import Literal
 from placet.case.case import Case, NoteSeen, Person
 from placet.case.commands import Decision, Edit, Move
 from placet.case.decision_builder import plan_path
+from placet.case.events import (
+    Answered,
+    ApprovalRefused,
+    Gesture,
+    PlanApproved,
+    PlanEdited,
+    PlanRejected,
+    PlanTakenBack,
+    RequestPending,
+    RevisionAsked,
+    ScopeRefused,
+    ScopeWidened,
+    StopAsked,
+)
 from placet.case.explain import state_sentence
-from placet.case.life_cycle import EventKind
 from placet.case.notes import inspect_note
 from placet.case.question_note import answer_in, shown_digest, with_answer
 from placet.case.sorting import CaseNotes
@@ -46,24 +59,26 @@ CLAIMS = ("merge", "undo", "drop")
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a person asked for by a command.
-
-    `path`, `digest`, `state` and `generation` are what they saw. `texts` is the reason, the answer,
-    the comments, or the numbers of steps. `who` owns the file; what the file says there is ignored.
-    `name` is the name of a login of the board.
-    """
+    """What a person asked for by a command."""
 
     id: str
     what: What
     trace_id: str
     path: str
+    """The note that they saw."""
     digest: str
+    """Its digest then; a commit in an intent of `CLAIMS`."""
     state: str = ""
+    """The case's state that they saw."""
     generation: int = 0
+    """The case's generation that they saw."""
     texts: tuple[str, ...] = ()
+    """The reason, the answer, the comments, or the numbers of steps."""
     via: Literal["cli", "board"] = "cli"
     name: str = ""
+    """Name of a login of the board."""
     who: str = ""
+    """Owner of the intent's file; what the file says there is ignored."""
 
     @property
     def person(self) -> Person:
@@ -73,15 +88,13 @@ class Intent:
 
 INTENT_JSON: Stored[Intent] = Stored(Intent)
 
-WANTED: Mapping[str, frozenset[EventKind]] = {
-    "approve": frozenset(
-        {EventKind.PLAN_APPROVED, EventKind.APPROVAL_REFUSED, EventKind.SCOPE_WIDENED}
-    ),
-    "reject": frozenset({EventKind.PLAN_REJECTED, EventKind.SCOPE_REFUSED}),
-    "revise": frozenset({EventKind.REVISION_ASKED, EventKind.PLAN_EDITED}),
-    "stop": frozenset({EventKind.STOP_ASKED, EventKind.PLAN_TAKEN_BACK}),
-    "answer": frozenset({EventKind.ANSWERED}),
-    "retry": frozenset({EventKind.REQUEST_PENDING}),
+WANTED: Mapping[str, tuple[type[Gesture], ...]] = {
+    "approve": (PlanApproved, ApprovalRefused, ScopeWidened),
+    "reject": (PlanRejected, ScopeRefused),
+    "revise": (RevisionAsked, PlanEdited),
+    "stop": (StopAsked, PlanTakenBack),
+    "answer": (Answered,),
+    "retry": (RequestPending,),
 }
 """The gestures that a decision can be."""
 

@@ -29,20 +29,22 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A mission's lease, as the journal has it.
-
-    `token` grows by one with each holder, never shrinks. `heartbeat_s` and `expires_s` are seconds
-    on the clock of the owner's boot (CLOCK_BOOTTIME), so a stepped wall clock changes nothing;
-    `acquired_at` is for display.
-    """
+    """A mission's lease, as the journal has it."""
 
     trace_id: str
     token: int
+    """Grows by one with each holder, never shrinks."""
     owner: Owner
     held: bool
     acquired_at: str
+    """For display."""
     heartbeat_s: float
+    """Seconds on the clock of the owner's boot (CLOCK_BOOTTIME).
+
+    A stepped wall clock changes nothing.
+    """
     expires_s: float
+    """Seconds on the same clock."""
 
     @property
     def ttl_s(self) -> float:

@@ -15,22 +15,22 @@ from placet.wording import dollars
 
 @dataclass(slots=True)
 class Spent:
-    """The usage of a conversation so far.
-
-    `cost_usd` is None if the price of any reply is unknown. `input_tokens` includes cache writes,
-    not cache reads. `lost_tokens` and `lost_usd` are the most that calls without an answer may have
-    used; the cost includes them. `working_s` is the time in model and tool calls.
-    """
+    """The usage of a conversation so far."""
 
     replies: int = 0
     input_tokens: int = 0
+    """Tokens of prompts, with cache writes, without cache reads."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cost_usd: Decimal | None = Decimal(0)
+    """None if the price of any reply is unknown. It includes `lost_usd`."""
     last_usage: Usage | None = None
     lost_tokens: int = 0
+    """The most that calls without an answer may have used."""
     lost_usd: Decimal | None = Decimal(0)
+    """The most that those calls may have cost."""
     working_s: float = 0.0
+    """Time in model and tool calls."""
 
     @property
     def tokens(self) -> int:
@@ -104,24 +104,24 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """The state of a successful branch at the end, relative to the branch `into` (empty: none).
-
-    `conflicts` are the files that would conflict if it were merged now, `notes` warnings about the
-    repository, `unseen` files with uncommitted changes in the person's checkout, which the mission
-    did not see. `remote` is where the branch would be pushed to, and `remote_default` the branch
-    there of the same name as `into`, else its default one; empty if unknown. `bare`: there is no
-    checkout to merge in.
-    """
+    """The state of a successful branch at the end."""
 
     into: str
+    """The branch that the others are relative to; empty for none."""
     ahead: int
     behind: int
     conflicts: tuple[str, ...]
+    """Files that would conflict if it were merged now."""
     notes: tuple[str, ...]
+    """Warnings about the repository."""
     unseen: tuple[str, ...]
+    """Files with uncommitted changes in the checkout, which the mission did not see."""
     remote: str = ""
+    """Where the branch would be pushed to; empty if unknown."""
     remote_default: str = ""
+    """The branch there named as `into`, else its default one; empty if unknown."""
     bare: bool = False
+    """Whether there is no checkout to merge in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +142,7 @@ class Drifted:
 class MissionResult:
     """The work of a mission, and how it ended. Files and lines come from git, not from the model.
 
-    `kept` is the ref with work that is on no branch, or "": a failed attempt's work, or files
-    outside the scope. `left_out` are changed files outside the scope, which no commit has.
-    `not_kept` are files that were lost because they could not be searched for secrets.
-
-    After a success, `summary` is the agent's and `commit` the last commit. Without changes `commit`
-    is empty and `after` is None. `ignored` are files that commands made in the scope and git
-    ignores: no commit has them.
-
-    After a failure, `error` is the structured error, if any. `kept_commit` is the commit of the ref
-    `kept`. `drift` is set if files changed since the plan. `left_at` is the worktree, if it could
-    not be removed. `last_words` is the model's last text, shortened and without secrets.
+    The first group is set after every end, the second after a success, the third after a failure.
     """
 
     end: End = End.FINISHED
@@ -161,27 +151,39 @@ class MissionResult:
     branch: str = ""
     base: str = ""
     kept: str = ""
+    """Ref of a failed attempt's work, or of files outside the scope; empty without any."""
     steps: tuple[StepDone, ...] = ()
     files: tuple[ChangedFile, ...] = ()
     left_out: tuple[str, ...] = ()
+    """Changed files outside the scope, which no commit has."""
     not_kept: tuple[str, ...] = ()
+    """Files that were lost because they could not be searched for secrets."""
     commands: tuple[CommandRun, ...] = ()
     calls: Mapping[str, int] = field(default_factory=dict)
 
     summary: str = ""
+    """The agent's words."""
     commit: str = ""
+    """The last commit; empty without changes."""
     after: After | None = None
+    """None without changes."""
     ignored: tuple[str, ...] = ()
+    """Files in the scope that commands made and git ignores; no commit has them."""
 
     detail: str = ""
     error_type: str = ""
     error: Mapping[str, Any] | None = None
+    """The structured error, if any."""
     failed_tool: str = ""
     last_success: str = ""
     kept_commit: str = ""
+    """The commit of the ref `kept`."""
     drift: Drifted | None = None
+    """Set if files changed since the plan."""
     left_at: str = ""
+    """The worktree, if it could not be removed."""
     last_words: str = ""
+    """The model's last text, shortened and without secrets."""
 
     @property
     def ok(self) -> bool:

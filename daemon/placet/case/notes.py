@@ -170,7 +170,7 @@ def _asked(raw: bytes) -> bool:
     return _ASKED_AT.search(head) is not None and _REVISION.search(head) is None
 
 
-def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
+def inspect_note(path: str, raw: bytes, owner: str = "") -> NoteSeen:
     """Return the note at `path` with its keys, and its problem if it has one.
 
     A note whose frontmatter cannot be read still belongs to the case whose trace_id is in it: a
@@ -225,6 +225,11 @@ def inspect_note(path: str, raw: bytes, owner: str) -> NoteSeen:
         box.lines if is_plan and (box := find_box(note.body)) is not None else (),
         plan_meaning(raw) if of_plan else meaning_of(raw, REQUEST_KEYS),
     )
+
+
+def digest_of(path: str, raw: bytes) -> str:
+    """Return the digest of the note at `path`, without the keys that the daemon stamps."""
+    return inspect_note(path, raw).digest
 
 
 def plan_meaning(raw: bytes) -> str:

@@ -10,7 +10,7 @@ from itertools import chain
 
 from placet.case.approval import approval, is_older
 from placet.case.callout import box_is_current, box_of
-from placet.case.case import Asking, Case, NoteSeen, Rejection, target
+from placet.case.case import Asking, Case, NoteSeen, Rejection
 from placet.case.events import (
     BY_MOVE,
     BY_PROPERTY,
@@ -26,15 +26,16 @@ from placet.case.events import (
     PlanSuperseded,
     PlanTakenBack,
     RejectionExplained,
-    RequestChanged,
+    RequestEdited,
     RequestGone,
     RequestPending,
+    RequestReturned,
     RevisionAsked,
     ScopeRefused,
     ScopeWidened,
     StopAsked,
 )
-from placet.case.life_cycle import DRAFTING, STATUSES, EventKind, State
+from placet.case.life_cycle import DRAFTING, STATUSES, State
 from placet.case.notes import (
     APPROVE,
     ASKS,
@@ -47,6 +48,7 @@ from placet.case.notes import (
 )
 from placet.case.question_note import TAKEN_AWAY, answer_in, is_approved, shown_digest
 from placet.case.sorting import CaseNotes
+from placet.case.transitions import target
 from placet.note.paths import Folder
 from placet.plan.comments import comments, open_comments
 
@@ -91,7 +93,7 @@ def gestures(case: Case, notes: CaseNotes, tools: Collection[str]) -> Iterator[G
         _candidates(case, notes, plan, request, tools),
         _of_asked(case, notes.asked, plan),
     )
-    return (one for one in found if target(case, one.kind) is not None)
+    return (one for one in found if target(case, type(one)) is not None)
 
 
 def _candidates(
@@ -154,9 +156,9 @@ def _widening(note: NoteSeen, asking: Asking, plan: NoteSeen | None) -> Iterable
 
 def _of_request(case: Case, request: NoteSeen, plan: NoteSeen | None) -> Iterable[Gesture]:
     if not case.request_path:
-        yield RequestChanged(EventKind.REQUEST_RETURNED, request, plan)
+        yield RequestReturned(request, plan)
     if not request.says(case.request_digest, case.request_meaning):
-        yield RequestChanged(EventKind.REQUEST_EDITED, request, plan)
+        yield RequestEdited(request, plan)
     if request.status in ASKS:
         yield RequestPending(request, plan, BY_PROPERTY)
 
@@ -265,7 +267,7 @@ def stale_statuses(case: Case, notes: CaseNotes) -> Iterable[tuple[NoteSeen, str
         ours = {"", "planning", "planned", *case.stamped}
         if case.acting in DRAFTING:  # it is what was asked for
             ours.add("pending")
-        asks = status in ASKS and target(case, EventKind.REQUEST_PENDING) is not None
+        asks = status in ASKS and target(case, RequestPending) is not None
         if status in ours - {wanted.request} and not asks:
             yield request, wanted.request
     plan = notes.plans[0] if len(notes.plans) == 1 else None

@@ -27,10 +27,10 @@ ANSWERS_KEPT = 50
 """How many answers a case remembers. Older ones are dropped."""
 
 
-def asked(d: DecisionBuilder, e: Asked, work: State) -> None:
-    """Put a question, or a request for a wider scope, before a person; `work` waits for it."""
+def asked(d: DecisionBuilder, e: Asked) -> None:
+    """Put a question, or a request for a wider scope, before a person; the work waits for it."""
     if e.wider is None:
-        _question(d, e, work)
+        _question(d, e, d.was)
     else:
         _amendment(d, e, e.wider)
 

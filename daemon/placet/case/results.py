@@ -31,8 +31,7 @@ from placet.case.decision_builder import (
     archived_path,
     plan_path,
 )
-from placet.case.events import Drafted, MissionEnded, PlanningFailed
-from placet.case.life_cycle import EventKind
+from placet.case.events import Drafted, MissionEnded, MissionFailed, PlanningFailed
 from placet.case.notes import decision_of
 from placet.codec import sha256
 from placet.note.frontmatter import stamp
@@ -133,15 +132,12 @@ def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
 
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
     """Publish the report. Archive a completed plan, put a failed one back."""
-    completed = e.kind is EventKind.MISSION_COMPLETED
-    case = d.case
+    completed, case = not isinstance(e, MissionFailed), d.case
     outcome = LastOutcome(
-        failure="" if completed else e.reason,
-        detail="" if completed else e.detail,
-        report_path=e.report_path,
-        branch=e.branch,
-        carried_out=case.approval.digest,
+        report_path=e.report_path, branch=e.branch, carried_out=case.approval.digest
     )
+    if isinstance(e, MissionFailed):
+        outcome = replace(outcome, failure=e.reason, detail=e.detail)
     d.set(outcome=outcome, stop="")
     if completed and (tip := str(e.facts.get("commit", ""))):
         done = Branch(

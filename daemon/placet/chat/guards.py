@@ -224,27 +224,30 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class GuardSettings:
-    """Thresholds of the guards, as in `[guards]`.
-
-    `max_iterations`: model turns. `repeats`: this many identical calls within `window` calls are a
-    repetition. `identical_rounds`: this many turns in a row with the same calls end the mission;
-    the model is warned one turn before. `stall_turns`: turns in a row without a change, after the
-    first change. `same_call_failing`: failures of one call since it last worked.
-    `alternating_calls`: calls of the form A B A B …. `talk_turns`: turns in a row without a call.
-    `way_out`: how the model ends its work if it cannot continue. `writes`: the plan's scope allows
-    writing.
-    """
+    """Thresholds of the guards, as in `[guards]`."""
 
     max_iterations: int
+    """Model turns."""
     repeats: int = 3
+    """This many identical calls within `window` calls are a repetition."""
     window: int = 10
     identical_rounds: int = 3
+    """This many turns in a row with the same calls end the mission.
+
+    The model is warned one turn before.
+    """
     stall_turns: int = 5
+    """Turns in a row without a change, after the first change."""
     same_call_failing: int = 3
+    """Failures of one call since it last worked."""
     alternating_calls: int = 6
+    """Calls of the form A B A B …."""
     talk_turns: int = 3
+    """Turns in a row without a call."""
     way_out: str = "call `give_up` and say what is in the way"
+    """How the model ends its work if it cannot continue."""
     writes: bool = True
+    """Whether the plan's scope allows writing."""
 
 
 SPARE_TURNS = 5

@@ -258,7 +258,7 @@ def repository_here(vault: Path) -> Path | None:
 
 def portal_name(place: Path) -> str:
     """Return a portal's name for a repository: the slug of its folder."""
-    return request_id(f"{place.resolve().name}.md", ())
+    return request_id(f"{place.resolve().name}.md")
 
 
 DAY_USD = 10
@@ -460,7 +460,7 @@ def _say_waiting(place: Path) -> None:
     with Vault(place) as vault:
         for path in sorted(vault.scan([Folder.REQUESTS]).found):
             with suppress(Unreadable):
-                if inspect_note(path, vault.read(path)[0], "").status in ASKS:
+                if inspect_note(path, vault.read(path)[0]).status in ASKS:
                     found.append(path)
     if not found:
         return

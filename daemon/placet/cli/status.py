@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import click
 
-from placet.case.life_cycle import diagram
+from placet.case.transitions import diagram
 from placet.cli.options import ident_argument, json_option, site_option
 from placet.cli.screen import (
     drawn,

@@ -22,7 +22,7 @@ from placet.case.case import CASE_JSON, Asking, Case
 from placet.case.estimate import Estimate, estimate
 from placet.case.intents import Intent
 from placet.case.life_cycle import DRAFTING, OPEN, OVER, State
-from placet.case.notes import body_of, inspect_note
+from placet.case.notes import body_of, digest_of
 from placet.case.question_note import question_in
 from placet.case.story import more_scope
 from placet.case.waiting import Hold, WaitReason
@@ -569,7 +569,7 @@ def show(site: Site, ident: str) -> ShownCase:
         request = text(case.request_path) or asked
     digest = case.approval.digest
     if not digest and plan and case.plan.path.startswith(QUEUES):
-        digest = inspect_note(case.plan.path, plan, "").digest
+        digest = digest_of(case.plan.path, plan)
     return ShownCase(
         **{one.name: getattr(line, one.name) for one in fields(line)},
         daemon=site.daemon is not None,

@@ -13,7 +13,7 @@ from placet.case.callout import box_is_current, box_of, new_branch, with_box
 from placet.case.case import Case, NoteSeen
 from placet.case.intents import Intent, OutdatedError, What, change_of
 from placet.case.life_cycle import State
-from placet.case.notes import inspect_note, trace_of
+from placet.case.notes import digest_of, inspect_note, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
 from placet.case.warnings import missing_keys
@@ -62,7 +62,7 @@ def _in_archive(folder: Vault, case: Case) -> str:
     """Return the path of an executed request; empty if it is not in the archive."""
     names = sorted(
         folder.scan([Folder.ARCHIVE]).found,
-        key=lambda path: request_id(PurePosixPath(path).name, ()) != case.request_id,
+        key=lambda path: request_id(PurePosixPath(path).name) != case.request_id,
     )
     for path in names:
         try:
@@ -78,10 +78,10 @@ def approvable(case: Case, raw: bytes) -> NoteSeen:
     """Return a plan as it was read; raises UserError where the daemon would refuse it, and why."""
     from placet.tools.registry import PLANNABLE
 
-    note = shown = inspect_note(case.plan.path, raw, "")
+    note = shown = inspect_note(case.plan.path, raw)
     what = box_of(case)
     if not box_is_current(raw, what):  # the daemon writes it before it performs an intent
-        shown = inspect_note(case.plan.path, with_box(raw, what), "")
+        shown = inspect_note(case.plan.path, with_box(raw, what))
     if why := missing_keys(case, note) or refusal(case, shown, "approve", PLANNABLE):
         raise UserError(
             f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
@@ -210,10 +210,7 @@ def decide(
             "Start it: placet run. Or change the note yourself.",
         )
     raw = note_text(site, case, path)
-    if (
-        seen is not None
-        and inspect_note(path, raw, "").digest != inspect_note(path, seen, "").digest
-    ):
+    if seen is not None and digest_of(path, raw) != digest_of(path, seen):
         raise NotAsRead(path)
     if what == "approve":
         digest = shown_digest(raw) if is_wider else approvable(case, raw).digest
@@ -263,7 +260,7 @@ def _leave(
     home = path
     if path.startswith(f"{Folder.ARCHIVE}/"):  # the daemon moves it there first
         home = f"{Folder.REQUESTS}/{PurePosixPath(path).name}"
-    note = inspect_note(home, raw, "")
+    note = inspect_note(home, raw)
     intent = _intent(site, case, what, path, note.digest, texts)
     its = CaseNotes(plans=[note])
     if what == "retry":

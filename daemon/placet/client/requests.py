@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from placet.disk.errors import AlreadyThere
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.journal.database import is_begun
-from placet.journal.reader import Reader, open_reader
+from placet.journal.reader import open_reader
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, request_id, trace_id
 
@@ -81,24 +80,14 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
 
 def _with_ids(site: Site, path: str, raw: bytes) -> Submitted:
     """Return a request with the ids that a daemon will give it, as `open_requests` does."""
-    name, note = PurePosixPath(path).name, inspect_note(path, raw, "")
+    name, note = PurePosixPath(path).name, inspect_note(path, raw)
     trace, ordinal = note.trace_id, 0
     if not is_begun(site.state.journal):
-        return Submitted(path, request_id(name, ()), trace or trace_id(name, note.digest, 0))
+        return Submitted(path, request_id(name), trace or trace_id(name, note.digest, 0))
     with open_reader(site.state.journal) as reader:
         while not trace or reader.cases_named(trace):
             trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
-        return Submitted(path, request_id(name, _Taken(reader)), trace)
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken(Container[str]):
-    """The ids that a journal has."""
-
-    reader: Reader
-
-    def __contains__(self, request_id: object) -> bool:
-        return self.reader.is_taken(str(request_id))
+        return Submitted(path, request_id(name, reader.is_taken), trace)
 
 
 def _file_name(title: str) -> str:

@@ -269,7 +269,7 @@ def _asks(asked: Asked | None) -> list[str]:
 def _is_draft(folder: Vault, path: str) -> bool:
     with suppress(Unreadable):
         raw = text_of(folder, path) if path else None
-        return raw is not None and inspect_note(path, raw, "").status == DRAFT
+        return raw is not None and inspect_note(path, raw).status == DRAFT
     return False
 
 
@@ -292,7 +292,7 @@ def _named(paths: Iterable[str], ident: str) -> list[str]:
 
 
 def _id_of(path: str) -> str:
-    return request_id(PurePosixPath(path).name, ())
+    return request_id(PurePosixPath(path).name)
 
 
 def _not_yet(

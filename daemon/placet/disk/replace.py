@@ -144,7 +144,7 @@ def replace(
             if _renameat2(folder, temp.name, folder, name, _EXCHANGE):
                 # a program that waits for the lease has the old file: it gets its name back
                 if held.is_broken or not holds(folder, temp.name, expected):
-                    _put_back(folder, temp, name)
+                    _restore_note(folder, temp, name)
                     ours = identity(os.fstat(temp.handle))
                     texts = {identity(info): expected, ours: sha256(data)}
                     _keep_written(folder, temp, name, texts)
@@ -256,7 +256,7 @@ def exchanged_by(name: str) -> Exchanged | None:
     return None if found is None else Exchanged(int(found[1]), (found[2], found[3]))
 
 
-def _put_back(folder: int, temp: Temporary, name: str) -> None:
+def _restore_note(folder: int, temp: Temporary, name: str) -> None:
     """Undo an exchange that brought out a newer save: put the newest text back under its name.
 
     Each exchange puts the newest known text under the name, and brings out what was there. If that
@@ -279,7 +279,7 @@ def _same_file(info: os.stat_result) -> tuple[int, int, int, int]:
 def _keep_written(
     folder: int, temp: Temporary, name: str, texts: Mapping[tuple[int, int], str]
 ) -> None:
-    """Keep the file left over from `_put_back` as a conflict copy, if a program wrote into it.
+    """Keep the file left over from `_restore_note` as a conflict copy, if a program wrote into it.
 
     `texts` are the digests of the old file and of the new one. A complete save that a later save
     replaced is not kept.

@@ -43,46 +43,29 @@ class FolderProblem:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scan:
-    """The result of one scan, by path relative to the vault (non-UTF-8 bytes as surrogates).
+    """What one scan finds, by path relative to the vault (non-UTF-8 bytes as surrogates)."""
 
-    If `present` is false, the vault is not there (unmounted, replaced, or its marker is gone). Then
-    do nothing at all. `found` holds notes, and other things with a note's name. `side_notes` holds
-    the daemon's own explanations. `placeholders` are the notes that a sync tool has elsewhere.
-    """
-
-    present: bool
-    found: Mapping[str, Found] = field(default_factory=dict)
-    side_notes: Mapping[str, Found] = field(default_factory=dict)
-    problems: tuple[FolderProblem, ...] = ()
-    placeholders: frozenset[str] = frozenset()
-
-
-def fingerprint(info: os.stat_result) -> Fingerprint:
-    """Return the attributes that change with the file."""
-    return Fingerprint(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-
-
-class Listing:
-    """The entries and problems that a scan has found so far."""
-
-    def __init__(self, known: Mapping[str, Found]) -> None:
-        """Start a listing; `known` are the side notes of the last scan."""
-        self.known = known
-        self.found: dict[str, Found] = {}
-        self.side_notes: dict[str, Found] = {}
-        self.problems: list[FolderProblem] = []
-        self.placeholders: set[str] = set()
+    present: bool = True
+    """False if the vault is unmounted or replaced, or its marker is gone. Then do nothing."""
+    found: dict[str, Found] = field(default_factory=dict)
+    """Notes, and other things with a note's name."""
+    side_notes: dict[str, Found] = field(default_factory=dict)
+    """The daemon's own explanations."""
+    problems: list[FolderProblem] = field(default_factory=list)
+    placeholders: set[str] = field(default_factory=set)
+    """Notes that a sync tool has elsewhere."""
 
     def failed(self, path: str, error: OSError) -> None:
         """Add a folder that cannot be listed."""
         self.problems.append(FolderProblem(path, os.strerror(error.errno or errno.EIO)))
 
-    def add(self, handle: int, prefix: str, depth: int | None) -> None:
+    def add(self, handle: int, prefix: str, depth: int | None, known: Mapping[str, Found]) -> None:
         """List an open folder and `depth` levels below it; None: flat, without its folders.
 
-        Raises OSError if the folder itself cannot be listed.
+        `known` are the side notes of the last scan. Raises OSError if the folder itself cannot be
+        listed.
         """
         inner: list[str] = []
         with os.scandir(handle) as entries:
@@ -96,7 +79,7 @@ class Listing:
                     is_folder = entry.is_dir(follow_symlinks=False)
                     is_link = depth is not None and not is_folder and entry.is_dir()
                     if is_note(entry.name) or is_link:
-                        self._note(path, entry.stat(follow_symlinks=False), handle)
+                        self._note(path, entry.stat(follow_symlinks=False), handle, known)
                     elif is_folder and depth is not None:
                         inner.append(entry.name)
                 except FileNotFoundError:
@@ -104,9 +87,11 @@ class Listing:
                 except OSError as error:
                     self.failed(path, error)
         for name in inner:
-            self._add_inner(handle, f"{prefix}/{name}", name, depth or 0)
+            self._add_inner(handle, f"{prefix}/{name}", name, depth or 0, known)
 
-    def _add_inner(self, handle: int, path: str, name: str, depth: int) -> None:
+    def _add_inner(
+        self, handle: int, path: str, name: str, depth: int, known: Mapping[str, Found]
+    ) -> None:
         """List a sub-folder. An error in it is recorded as a problem of the scan."""
         if depth == 0:
             why = f"it is more than {MAX_DEPTH} folders deep; move it, or its notes, up"
@@ -114,17 +99,24 @@ class Listing:
             return
         try:
             with Held(enter(handle, name, LISTING)) as below:
-                self.add(below, path, depth - 1)
+                self.add(below, path, depth - 1, known)
         except FileNotFoundError:
             return
         except OSError as error:
             self.failed(path, error)
 
-    def _note(self, path: str, info: os.stat_result, folder: int) -> None:
+    def _note(
+        self, path: str, info: os.stat_result, folder: int, known: Mapping[str, Found]
+    ) -> None:
         found = Found(fingerprint(info), kind_of(info))
-        is_side = is_side_note(path) and (self.known.get(path) == found or _explains(folder, path))
+        is_side = is_side_note(path) and (known.get(path) == found or _explains(folder, path))
         into = self.side_notes if is_side else self.found
         into[path] = found
+
+
+def fingerprint(info: os.stat_result) -> Fingerprint:
+    """Return the attributes that change with the file."""
+    return Fingerprint(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
 def _explains(folder: int, path: str) -> bool:

@@ -42,7 +42,7 @@ from placet.disk.replace import (
     replace,
     writers,
 )
-from placet.disk.scan import MAX_DEPTH, Found, Listing, Scan, fingerprint
+from placet.disk.scan import MAX_DEPTH, Found, Scan, fingerprint
 from placet.errors import PlacetError, UserError
 from placet.note.paths import MARKER, MAX_MARKER_BYTES, TWIN, Folder, is_side_note, show
 
@@ -165,24 +165,19 @@ class Vault:
         """
         if not self.is_present():
             return Scan(present=False)
-        listing, root = Listing(self._side_notes), self._identity
+        scan, root = Scan(), self._identity
         for folder in folders:
             try:
                 with self._folder(folder.split("/")) as handle:
-                    listing.add(handle, folder, MAX_DEPTH if folder is Folder.REQUESTS else None)
+                    depth = MAX_DEPTH if folder is Folder.REQUESTS else None
+                    scan.add(handle, folder, depth, self._side_notes)
             except OSError as error:
-                listing.failed(folder.value, error)
-        self._side_notes = listing.side_notes
+                scan.failed(folder.value, error)
+        self._side_notes = scan.side_notes
         # disappeared or was replaced meanwhile
         if not self.is_present() or self._identity != root:
             return Scan(present=False)
-        return Scan(
-            present=True,
-            found=listing.found,
-            side_notes=listing.side_notes,
-            problems=tuple(listing.problems),
-            placeholders=frozenset(listing.placeholders),
-        )
+        return scan
 
     def read(self, path: str) -> tuple[bytes, Fingerprint]:
         """Return the file's bytes, at most NOTE_LIMIT, and their fingerprint.

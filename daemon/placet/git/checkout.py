@@ -224,7 +224,9 @@ def _fast_forward(repo: Repo, place: GitDir, before: str, new: str) -> str:
             )
     except GitError as error:
         if head(repo) != new:
-            _put_back(repo, place, before, new, [change.path for change in touched], error)
+            _undo_failed_update(
+                repo, place, before, new, [change.path for change in touched], error
+            )
             raise
     return new
 
@@ -247,7 +249,7 @@ def _to_its_end() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _put_back(
+def _undo_failed_update(
     repo: Repo, place: GitDir, before: str, new: str, paths: Sequence[str], error: GitError
 ) -> None:
     """Undo what a git that failed had already written of `paths`.

@@ -125,7 +125,7 @@ def leave_out(wt: Worktree, paths: Sequence[str]) -> None:
         if is_work(wt, path):
             (wt.path / path).unlink()
     if paths:
-        _put_back(wt, wt.ref, paths)
+        _restore_files(wt, wt.ref, paths)
 
 
 def save_commit(repo: Repo, tip: str, ref: str, when: datetime) -> None:
@@ -171,7 +171,7 @@ def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
     reference. Deleting takes no space. Raises OSError or GitError.
     """
     deleted = _delete_since(wt.path, since_ns)
-    back = _put_back(wt, ref, deleted) if deleted else []
+    back = _restore_files(wt, ref, deleted) if deleted else []
     return (
         f"placet deleted what it had written, to free disk space: "
         f"{counted(len(deleted), 'file')}, "
@@ -179,7 +179,7 @@ def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
     )
 
 
-def _put_back(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
+def _restore_files(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
     """Write those of the files that the commit at `ref` has; return which."""
     index = wt.git_dir / "placet-index"
     with holding(wt.path) as held:

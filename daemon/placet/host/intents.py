@@ -141,19 +141,19 @@ Claim = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Mailbox:
-    """The intents that a daemon has read and not answered yet.
-
-    `waiting` has those of each case in order: edits, and one decision. `claims` says who merged,
-    undid or dropped. `say` writes to the daemon's own log. `more` says that files are left to be
-    read.
-    """
+    """The intents that a daemon has read and not answered yet."""
 
     folder: Path
     say: Callable[[str], None]
+    """Writes to the daemon's log."""
     waiting: dict[str, tuple[Intent, ...]] = field(default_factory=dict)
+    """The intents of each case in order: edits, and one decision."""
     claims: dict[Claim, Intent] = field(default_factory=dict)
+    """Who merged, undid or dropped."""
     more: bool = False
-    _files: dict[str, str] = field(default_factory=dict)  # the names of files, by intent
+    """Whether files are left to be read."""
+    _files: dict[str, str] = field(default_factory=dict)
+    """Names of files, by intent."""
     _known: set[str] = field(default_factory=set)
     _problem: str = ""
 

@@ -37,21 +37,23 @@ LOOK_EVERY_S = 60.0
 
 @dataclass(slots=True)
 class BranchWatch:
-    """`say` is for the daemon's own log, `ring` ends the loop's wait when a look is done.
-
-    `thread` looks, or glances, just now.
-    """
+    """Watch in a thread what becomes of branches."""
 
     clock: Clock
     say: Callable[[str], None]
+    """Writes to the daemon's log."""
     ring: Callable[[], None]
+    """Ends the loop's wait when a look is done."""
     thread: threading.Thread | None = None
-    asks: bool = False  # whether git is being asked, and an answer will come
-    # the reports of dropped branches, as they were when the reason in them was read
+    """The thread that looks just now."""
+    asks: bool = False
+    """Whether git is being asked, and an answer will come."""
     reports: dict[Path, Stamp] = field(default_factory=dict)
+    """Reports of dropped branches, as they were when the reason in them was read."""
     _known: dict[Path, Memory] = field(default_factory=dict)
     _problems: dict[Path, str] = field(default_factory=dict)
-    _absent: set[Path] = field(default_factory=set)  # folders that are not repositories yet
+    _absent: set[Path] = field(default_factory=set)
+    """Folders that are not repositories yet."""
     _looked: queue.SimpleQueue[tuple[BranchNews, ...]] = field(default_factory=queue.SimpleQueue)
     _looked_at: float = float("-inf")
     _glanced_at: float = float("-inf")

@@ -37,12 +37,7 @@ def stamps(vault: Path, state: StateFolder) -> Stamps:
 
 @dataclass(slots=True)
 class ConfigWatch:
-    """The configuration that holds.
-
-    `read` are the stamps of the files that were read last, `changed` newer ones and when they were
-    first seen, as `Clock.monotonic` says. Without `ask_kernel` nobody is asked whether a program
-    has the settings open.
-    """
+    """The configuration that holds."""
 
     vault: Path
     env: Mapping[str, str]
@@ -50,9 +45,12 @@ class ConfigWatch:
     clock: Clock
     say: Callable[[str], None]
     read: Stamps
+    """Stamps of the files that were read last."""
     held: InForce
     changed: tuple[Stamps, float] | None = None
+    """Newer stamps, and when they were first seen, as `Clock.monotonic` says."""
     ask_kernel: bool = True
+    """Whether to ask the kernel for a program that has the settings open."""
     _looks: FileHistory = field(default_factory=FileHistory)
 
     @classmethod

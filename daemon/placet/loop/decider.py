@@ -25,10 +25,9 @@ from placet.disk.errors import NotAFile, OpenForWriting, Stale, TooLarge, VaultT
 from placet.disk.scan import Found
 from placet.errors import BUGS, describe_bug
 from placet.loop.gestures import acknowledge_places, perform, perform_edits, refuse, take
-from placet.loop.intake import View
 from placet.loop.requests import adopt, open_requests
 from placet.loop.side_notes import MODEL, SideNotes
-from placet.loop.state import LoopState, Taken
+from placet.loop.state import LoopState
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, stamp
 from placet.note.paths import Folder
 from placet.plan.differences import diff_callout
@@ -43,36 +42,54 @@ _LEFT = "placet leaves this request alone until you change one of its notes or u
 
 @dataclass(slots=True)
 class Decider:
-    """Decide on each look.
-
-    `shown` has by trace_id the notes of cases that the last look was sure of. `mistakes` has the
-    error of each case that hit a bug in placet: it stops that case, and no other.
-    """
+    """Decide on each look."""
 
     state: LoopState
     notices: SideNotes
     shown: Mapping[str, CaseNotes] = field(default_factory=dict)
+    """By trace_id the notes of cases that the last look was sure of."""
     mistakes: dict[str, str] = field(default_factory=dict)
-    # Open cases without anything to do, with the notes that the last look saw. The same case and
-    # notes need not be looked at again.
+    """The error of each case that hit a bug in placet: it stops that case, and no other."""
     _at_rest: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    # requests whose writer may not be done, so that they are not stamped yet
-    _to_stamp: set[str] = field(default_factory=set)
-    # warnings of the last look, with the case and the notes that they are about
-    _warned: dict[str, tuple[tuple[object, ...], Mapping[str, str]]] = field(default_factory=dict)
+    """Open cases without anything to do, with the notes that the last look saw.
 
-    def decide(self, view: View, side_notes: Mapping[str, Found]) -> None:
+    The same case and notes need not be looked at again.
+    """
+    _to_stamp: set[str] = field(default_factory=set)
+    """Requests whose writer may not be done, so that they are not stamped yet."""
+    _warned: dict[str, tuple[tuple[object, ...], Mapping[str, str]]] = field(default_factory=dict)
+    """Warnings of the last look, with the case and the notes that they are about."""
+
+    def decide(self, side_notes: Mapping[str, Found]) -> None:
         """Decide what a look shows, and write side notes; `side_notes` are those in the vault."""
         state, intake = self.state, self.state.intake
-        state.cases.find(intake.notes.values(), view.unread)
+        state.cases.find(intake.notes.values(), intake.unread)
         found = sort_notes(
-            state.cases.held, [n for p, n in sorted(intake.notes.items()) if p not in view.unsure]
+            state.cases.held, [n for p, n in sorted(intake.notes.items()) if p not in intake.unsure]
         )
-        uncertain = self._uncertain(view, found)
+        uncertain = self._uncertain(found)
         busy = state.outbox.busy | uncertain
         self.shown = {trace: its for trace, its in found.of_case.items() if trace not in busy}
         intake.learn_drafts(self.shown, state.cases.held)
         self._take_gestures(found, busy)
+        self._hold_back_work(found)
+        notices = self._notices_of_new(found) | intake.unplanned | intake.notices()
+        busy |= state.outbox.busy
+        notices = self._notices_of_cases(found, busy) | notices | self._notices_of_mistakes(found)
+        # a note may be explained by another one that was not read yet
+        if not intake.has_started or self.notices.show(
+            notices, side_notes, self._unjudged(found, busy), intake.notes, self._places()
+        ):
+            intake.look_again()
+        state.cases.let_go(
+            intake.notes.values(),
+            intake.notes.keys() | intake.unread | intake.unsure,
+            state.outbox.busy | state.threads.jobs.keys(),
+        )
+
+    def _hold_back_work(self, found: NotesByOwner) -> None:
+        """Cancel the planning of drafts, and hold work whose plan is missing."""
+        state, intake = self.state, self.state.intake
         for job in state.threads.jobs.values():
             if job.planning and intake.is_draft(state.cases[job.trace_id]):
                 # Keep the last usable version; the request is read again when it is finished.
@@ -80,17 +97,32 @@ class Decider:
             its = found.of_case.get(job.trace_id, CaseNotes())
             if not its.plans and intake.is_missing(state.cases[job.trace_id].plan.path):
                 job.hold.set()  # until its plan is found, or counts as gone
-        taken = Taken(state.cases)
-        notices = {n.path: why for n, why in found.notices}
-        unjudged = view.unread | view.unsure
+
+    def _places(self) -> Set[str]:
+        return {path for case in self.state.cases.values() for path in case.places}
+
+    def _unjudged(self, found: NotesByOwner, busy: Set[str]) -> Set[str]:
+        """Return the paths of notes whose side notes stay as they are."""
+        intake = self.state.intake
+        unjudged = intake.unread | intake.unsure | intake.unfinished
         if not intake.is_certain:  # the plan's request may be among the unread notes
             unjudged |= {note.path for note in found.orphans}
-        else:
-            notices |= adopt(state, found.orphans, intake.notes.values(), taken)
-        new = [n for n in found.new if n.path not in view.unread and n.trace_id not in state.cases]
-        new += self._arrivals()
-        problems = open_requests(state, new, taken)
-        known = {path for case in state.cases.values() for path in case.places}
+        for trace in busy:
+            its = found.of_case.get(trace, CaseNotes())
+            unjudged |= {n.path for n in (*its.plans, *its.asked, its.request) if n is not None}
+        return unjudged
+
+    def _notices_of_new(self, found: NotesByOwner) -> dict[str, str]:
+        """Open cases for new notes; return by path why others open none."""
+        state, intake = self.state, self.state.intake
+        notices = {n.path: why for n, why in found.notices}
+        if intake.is_certain:
+            notices |= adopt(state, found.orphans, intake.notes.values())
+        new = [
+            n for n in found.new if n.path not in intake.unread and n.trace_id not in state.cases
+        ]
+        problems = open_requests(state, [*new, *self._arrivals()])
+        known = self._places()
         problems |= {
             n.path: notices.pop(n.path)
             for n, _ in found.notices
@@ -98,33 +130,16 @@ class Decider:
         }
         waiting = problems.keys() | self._to_stamp
         intake.unfinished = frozenset(path for path in waiting if intake.left_s(path))
-        notices |= {p: why for p, why in problems.items() if p not in intake.unfinished}
-        notices |= intake.unplanned | intake.notices()
-        self._add_notices_of_cases(notices)
+        return notices | {p: why for p, why in problems.items() if p not in intake.unfinished}
+
+    def _notices_of_mistakes(self, found: NotesByOwner) -> dict[str, str]:
+        """Return the notices to the notes of cases that hit a bug."""
+        notices: dict[str, str] = {}
         for trace, why in self.mistakes.items():
             its = found.of_case.get(trace, CaseNotes())
-            notices |= {note.path: f"{why}. {_LEFT}" for note in (*its.plans, *its.asked)}
-            notices |= {its.request.path: f"{why}. {_LEFT}"} if its.request is not None else {}
-        for trace in found.of_case.keys() - busy - state.outbox.busy - self.mistakes.keys():
-            for path, why in self._cached_warnings(
-                state.cases[trace], found.of_case[trace]
-            ).items():
-                notices.setdefault(path, why)
-        self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
-        unjudged |= intake.unfinished
-        for trace in busy | state.outbox.busy:
-            its = found.of_case.get(trace, CaseNotes())
-            unjudged |= {n.path for n in (*its.plans, *its.asked, its.request) if n is not None}
-        # a note may be explained by another one that was not read yet
-        if not intake.has_started or self.notices.show(
-            notices, side_notes, unjudged, intake.notes, known
-        ):
-            intake.look_again()
-        state.cases.let_go(
-            intake.notes.values(),
-            intake.notes.keys() | view.unread | view.unsure,
-            state.outbox.busy | state.threads.jobs.keys(),
-        )
+            notes = (*its.plans, *its.asked, its.request)
+            notices |= {note.path: f"{why}. {_LEFT}" for note in notes if note is not None}
+        return notices
 
     def _arrivals(self) -> list[NoteSeen]:
         """Return the new requests that have not settled; none while one of them may be known.
@@ -154,26 +169,25 @@ class Decider:
             return bool(case.stop or its.plans) or case.plan.path in self.state.intake.odd
         return case.state is not State.APPROVED or may_begin(case, its)
 
-    def _uncertain(self, view: View, found: NotesByOwner) -> Set[str]:
+    def _uncertain(self, found: NotesByOwner) -> Set[str]:
         """Return the trace ids of cases that this look is not certain about.
 
         A missing note may be on its way to another folder. If it is seen elsewhere, that place
         counts. If not, its case waits until it is certain where the note is and what it says. Of
         two plans neither counts, also while one of them is moved or edited.
         """
-        notes = self.state.intake.notes
-        present = {_identity(n) for p, n in notes.items() if p not in view.unsure}
+        intake = self.state.intake
+        present = {_identity(n) for p, n in intake.notes.items() if p not in intake.unsure}
         misplaced = {
             n.trace_id
-            for p in view.unsure
-            if (n := notes.get(p)) is not None
-            and (_identity(n) not in present or (n.is_plan and p in view.unread))
+            for p in intake.unsure
+            if (n := intake.notes.get(p)) is not None
+            and (_identity(n) not in present or (n.is_plan and p in intake.unread))
         }
         written = {
-            c.trace_id for c in self.state.cases.values() if not view.unread.isdisjoint(c.places)
+            c.trace_id for c in self.state.cases.values() if not intake.unread.isdisjoint(c.places)
         }
         # the note in the place of a renamed one is another, even if the renamed one keeps changing
-        intake = self.state.intake
         by_place = {
             trace
             for trace, its in found.of_case.items()
@@ -282,9 +296,13 @@ class Decider:
         except BUGS as error:
             refuse(self.state, f"{describe_bug(error)}.", *(alike or [first]))
 
-    def _add_notices_of_cases(self, notices: dict[str, str]) -> None:
-        """Add notices to usable notes: planning failed, an edit has no effect, work waits."""
+    def _notices_of_cases(self, found: NotesByOwner, busy: Set[str]) -> dict[str, str]:
+        """Return notices to usable notes: planning failed, an edit has no effect, work waits.
+
+        Cases that are not `busy` get warnings besides.
+        """
         state, notes = self.state, self.state.intake.notes
+        notices: dict[str, str] = {}
         for case in state.cases.values():
             path = case.request_path
             if case.state is State.FAILED and not case.outcome.report_path and path in notes:
@@ -313,6 +331,11 @@ class Decider:
                 notices.setdefault(path, why)
         if state.waits.hold is not None:
             notices[MODEL] = state.waits.hold.notice
+        for trace in found.of_case.keys() - busy - self.mistakes.keys():
+            warnings = self._cached_warnings(state.cases[trace], found.of_case[trace])
+            notices = {**warnings, **notices}
+        self._warned = {t: one for t, one in self._warned.items() if t in found.of_case}
+        return notices
 
 
 def _seen(case: Case, its: CaseNotes) -> tuple[object, ...]:

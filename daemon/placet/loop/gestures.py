@@ -20,7 +20,6 @@ from placet.case.events import (
     Answered,
     Answering,
     ApprovalRefused,
-    ApprovalVoid,
     ByHand,
     Gesture,
     LeadsToPlan,
@@ -31,10 +30,11 @@ from placet.case.events import (
     RequestPending,
     RevisionAsked,
     ScopeWidened,
+    TextLost,
 )
 from placet.case.explain import state_sentence
 from placet.case.intents import WANTED, Change, Intent, OutdatedError, change_of, edits_of
-from placet.case.life_cycle import OPEN, EventKind, State
+from placet.case.life_cycle import OPEN, State
 from placet.case.notes import body_of, inspect_note, trace_of
 from placet.case.observe import gestures, observe
 from placet.case.question_note import answer_in, is_question_note
@@ -133,7 +133,7 @@ def _wanted(state: LoopState, case: Case, change: Change, intent: Intent) -> Ges
     """
     wanted = WANTED[intent.what]
     seen = gestures(case, change.notes, PLANNABLE)
-    found = next((one for one in seen if one.kind in wanted), None)
+    found = next((one for one in seen if isinstance(one, wanted)), None)
     if found is None:
         note = next(iter(change.notes.plans), change.notes.request)
         known = intent.what != "answer" and refusal(case, note, intent.what, PLANNABLE)
@@ -174,7 +174,7 @@ def _asked_in_archive(state: LoopState, case: Case, asking: Asking) -> list[Note
         raw, _ = state.vault.read(path)
     except Unreadable:
         return []
-    note = replace(inspect_note(asking.path, raw, ""), path=path)
+    note = replace(inspect_note(asking.path, raw), path=path)
     is_it = note.trace_id == case.trace_id and note.asks and is_question_note(note, asking)
     is_answered = is_it and not asking.amended and bool(answer_in(note, asking.options).text)
     return [note] if is_answered else []
@@ -314,7 +314,7 @@ def _answer(state: LoopState, case: Case, gesture: Answering) -> Gesture | None:
         except BodyDamaged as damaged:
             why = f"The journal is not as it was written: {damaged.what}."
             plan = gesture.plan
-            return None if plan is None else ApprovalVoid(EventKind.TEXT_LOST, plan, why)
+            return None if plan is None else TextLost(plan, why)
         return replace(gesture, level=int(state.ports.sandbox), written=written)
     return gesture
 
@@ -374,7 +374,7 @@ def _with_kept_keys(state: LoopState, case: Case, gesture: LeadsToPlan) -> Gestu
     An approval took those of the plan.
     """
     raw = state.text_to_show(case.request_digest)
-    note = inspect_note(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw, "")
+    note = inspect_note(case.request_path or f"{Folder.REQUESTS}/{case.request_id}.md", raw)
     asked = request_in(state, note) if raw and not note.is_plan else ""
     return gesture if isinstance(asked, str) else replace(gesture, asked=asked)
 

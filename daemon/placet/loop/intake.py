@@ -47,77 +47,76 @@ _OPEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """The changes that one look at the folders found.
-
-    `changed`: a note was read, or is gone. `unread`: paths whose present text was not read yet.
-    `unsure`: paths whose known text may be out of date, because the note is missing, was not
-    listed, or changed and has not settled. `again_in_s`: seconds until the next look can tell more;
-    None if nothing is pending.
-    """
-
-    changed: bool
-    unread: frozenset[str]
-    unsure: frozenset[str]
-    again_in_s: float | None
-
-
 @dataclass(slots=True)
 class Intake:
     """The content of the folders, from look to look.
 
-    `notes` are those that were read, `odd` says why other entries are not notes. `has_started`:
-    what was there at the start was read, but for what keeps changing. `is_certain`: no unread file
-    can be a missing note. `all_plans_read`: no file in a plan folder can be a second plan. `say`
-    writes to the daemon's log.
-
-    A request or an answer may be unfinished: it says so, or its text changed less than `quiet_s`
-    ago. `no_wait` skips the waiting. `arrivals` are new requests that were read before they
-    settled, by path: their text has no effect yet. `drafts` says by trace_id whether the request
-    was a draft when that was last certain. `unfinished` are requests that may be unfinished, so
-    that they are not stamped, and their problems not reported yet. `unplanned` says by path, for
-    this look, why nothing is planned from notes of known cases.
+    A request or an answer may be unfinished. It says so, or its text changed less than `quiet_s`
+    ago.
     """
 
     vault: Vault
     clock: Clock
     say: Callable[[str], None]
+    """Writes to the daemon's log."""
     notes: dict[str, NoteSeen] = field(default_factory=dict)
+    """The notes that were read, by path."""
     odd: dict[str, str] = field(default_factory=dict)
+    """By path, why other entries are not notes."""
     has_started: bool = False
+    """Whether all that was there at the start was read, but for what keeps changing."""
     is_certain: bool = False
+    """Whether no unread file can be a missing note."""
     all_plans_read: bool = False
+    """Whether no file in a plan folder can be a second plan."""
     quiet_s: float = 0.0
     no_wait: bool = False
+    """Whether not to wait for `quiet_s`."""
     drafts: dict[str, bool] = field(default_factory=dict)
+    """By trace_id, whether the request was a draft when that was last certain."""
     unfinished: frozenset[str] = frozenset()
+    """Requests that may be unfinished: not stamped, and their problems not reported yet."""
     unplanned: dict[str, str] = field(default_factory=dict)
+    """By path, for this look, why nothing is planned from notes of known cases."""
+    changed: bool = False
+    """Whether the last look read a note, or found one gone."""
+    unread: Set[str] = frozenset()
+    """Paths whose present text was not read yet."""
+    unsure: Set[str] = frozenset()
+    """Paths whose known text may be out of date.
+
+    The note is missing, was not listed, or changed and has not settled.
+    """
     edit_times: EditTimes = field(default_factory=EditTimes)
     arrivals: dict[str, NoteSeen] = field(default_factory=dict)
-    # since when a file is open in a program
+    """New requests by path that were read before they settled. Their text has no effect yet."""
     _open: dict[str, float] = field(default_factory=dict)
-    # notes of which a sync tool has only a placeholder, and since when
+    """Since when a file is open in a program."""
     _placeholders: dict[str, float] = field(default_factory=dict)
-    # since when a file is unread, and in how many looks
+    """Notes of which a sync tool has only a placeholder, and since when."""
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
-    # fingerprint of the file that was read last
+    """Since when a file is unread, and in how many looks."""
     _read_as: dict[str, Fingerprint] = field(default_factory=dict)
+    """Fingerprint of the file that was read last."""
     _looks: FileHistory = field(default_factory=FileHistory)
     _prompts: FileHistory = field(default_factory=FileHistory)
-    # places that a certain look found empty
     _empty: frozenset[str] = frozenset()
-    # restless files, and when `absent` can say more
+    """Places that a certain look found empty."""
     _written: frozenset[str] = frozenset()
+    """Restless files."""
     _again_at_s: float = inf
-    # unreadable files, and when to retry
+    """When `absent` can say more."""
     _read_again: dict[str, float] = field(default_factory=dict)
+    """Unreadable files, and when to retry."""
     _unlisted: set[FolderProblem] = field(default_factory=set)
-    # folders below the queues that cannot be listed, and why
     _shut: dict[str, str] = field(default_factory=dict)
+    """Folders below the queues that cannot be listed, and why."""
 
-    def look(self, scan: Scan, expected: Collection[str]) -> View:
-        """Update from a scan, and read what is new; `expected` are notes that should be there."""
+    def look(self, scan: Scan, expected: Collection[str]) -> float | None:
+        """Update from a scan, and read what is new; `expected` are notes that should be there.
+
+        Return the seconds until the next look can tell more, None if nothing is pending.
+        """
         found = scan.found
         verdict = self._settle(scan, expected)
         unlisted = verdict.looks.seen.keys() - found.keys()
@@ -153,8 +152,9 @@ class Intake:
         self._empty = empty
         self._written = frozenset(p for p in unread if self._is_unknown(p, found[p]))
         changed |= self._forget(verdict.looks)
-        unsure = (
-            (frozenset(verdict.looks.missing) - empty) | (found.keys() - verdict.settled) | unlisted
+        self.changed, self.unread = changed, unread
+        self.unsure = (
+            (verdict.looks.missing.keys() - empty) | (found.keys() - verdict.settled) | unlisted
         )
         waits = [] if verdict.again_in_s is None else [verdict.again_in_s]
         if unread & verdict.settled:
@@ -171,7 +171,7 @@ class Intake:
                 self.clock.monotonic(),
                 self.clock.wall().timestamp(),
             )
-        return View(changed, frozenset(unread), frozenset(unsure), min(waits, default=None))
+        return min(waits, default=None)
 
     def _settle(self, scan: Scan, expected: Collection[str]) -> SettleVerdict:
         """Say which files of a scan are written; the kernel is asked about those that changed."""

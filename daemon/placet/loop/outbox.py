@@ -59,23 +59,26 @@ class OutboxPorts:
 
 @dataclass(slots=True)
 class Outbox:
-    """The recorded commands that were not performed yet, in order.
-
-    `say` writes to the daemon's log. `reported` returns the writes for a published report, from its
-    case, the path it was meant for, the path it has and its size in bytes. `edited` returns those
-    for a person's edit that was tried, from its case, the edit, the note's text afterwards, and why
-    it was not made.
-    """
+    """The recorded commands that were not performed yet, in order."""
 
     journal: JournalAccess
     clock: Clock
     say: Callable[[str], None]
+    """Writes to the daemon's log."""
     reported: Callable[[Case, str, str, int], Sequence[Write]]
+    """Returns the writes for a published report.
+
+    It takes the case, the path that was meant, the path it has, and its size in bytes.
+    """
     edited: Callable[[Case, Edit, bytes, str], Sequence[Write]]
+    """Returns the writes for a person's edit that was tried.
+
+    It takes the case, the edit, the note's text afterwards, and why it was not made.
+    """
     pending: list[PendingCommand] = field(default_factory=list)
     _retry_at: dict[int, float] = field(default_factory=dict)
-    # commands that may have been performed before a crash
     _tried: set[int] = field(default_factory=set)
+    """Commands that may have been performed before a crash."""
 
     def load(self, commands: Iterable[PendingCommand]) -> None:
         """Load the commands that an earlier daemon left."""

@@ -13,7 +13,7 @@ from placet.case.decide import open_case
 from placet.case.request import RequestProblems, read_request
 from placet.case.sorting import copies, not_asking
 from placet.errors import BUGS, describe_bug
-from placet.loop.state import LoopState, Taken
+from placet.loop.state import LoopState
 from placet.loop.threads import expect_model
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, read_note, stamp
 from placet.note.paths import Folder, is_request_id, is_unnamed, request_id, trace_id
@@ -41,12 +41,10 @@ def request_in(state: LoopState, note: NoteSeen) -> Request | str:
     return request
 
 
-def open_requests(state: LoopState, new: Sequence[NoteSeen], taken: Taken) -> dict[str, str]:
-    """Open cases for new requests; return the problems of others by path.
-
-    `taken` are the request ids in use; the new ones are added.
-    """
+def open_requests(state: LoopState, new: Sequence[NoteSeen]) -> dict[str, str]:
+    """Open cases for new requests; return the problems of others by path."""
     clock, intake = state.ports.clock, state.intake
+    given: set[str] = set()
     problems = copies(new, intake.notes.values())
     opened: dict[str, Decision] = {}
     for note in new:
@@ -67,8 +65,8 @@ def open_requests(state: LoopState, new: Sequence[NoteSeen], taken: Taken) -> di
         trace, ordinal = note.trace_id, 0
         while not trace or trace in state.cases or trace in opened:
             trace, ordinal = trace_id(name, note.digest, ordinal), ordinal + 1
-        named = request_id(name, taken)
-        taken.given.add(named)
+        named = request_id(name, lambda one: one in given or state.cases.is_taken(one))
+        given.add(named)
         intake.drafts[trace] = False
         ready = not intake.left_s(note.path)
         opened[trace] = open_case(note, request, trace, named, clock.now(), ready=ready)
@@ -79,11 +77,11 @@ def open_requests(state: LoopState, new: Sequence[NoteSeen], taken: Taken) -> di
 
 
 def adopt(
-    state: LoopState, orphans: Sequence[NoteSeen], notes: Iterable[NoteSeen], taken: Taken
+    state: LoopState, orphans: Sequence[NoteSeen], notes: Iterable[NoteSeen]
 ) -> dict[str, str]:
     """Open cases for plans that are not in the journal; return the problems by path.
 
-    `notes` are all that were read. `taken` are the request ids in use; the new ones are added.
+    `notes` are all that were read.
     """
     problems: dict[str, str] = {}
     asked = {
@@ -97,8 +95,7 @@ def adopt(
             # The second of two plans with one trace_id. The first was adopted just now, and the
             # next look sees both.
             continue
-        if is_request_id(named) and named not in taken:
-            taken.given.add(named)
+        if is_request_id(named) and not state.cases.is_taken(named):
             now = state.ports.clock.now()
             try:
                 state.record(adopt_plan(note, asked.get(note.trace_id), now))

@@ -26,24 +26,24 @@ _SOON_S = 60.0
 
 @dataclass(slots=True)
 class WorkWaits:
-    """The current waits.
-
-    `postponed` has by trace_id until when (in seconds of `boottime`) and why. `hold` stops all
-    work. A wait that an earlier daemon recorded lasts at most `longest_rest_s`. `say` writes to the
-    daemon's log. `tell` is called with a hold, once for all cases that wait for it.
-    """
+    """The current waits."""
 
     journal: JournalAccess
     clock: Clock
     say: Callable[[str], None]
+    """Writes to the daemon's log."""
     tell: Callable[[Hold], None]
+    """Called with a hold, once for all cases that wait for it."""
     longest_rest_s: float
+    """The most that a wait lasts which an earlier daemon recorded."""
     postponed: dict[str, tuple[float, Postponed]] = field(default_factory=dict)
+    """By trace_id until when, in seconds of `boottime`, and why."""
     hold: Hold | None = None
-    # by trace_id the end and the length of the last wait for the machine, in seconds
+    """Stops all work."""
     _tried: dict[str, tuple[float, float]] = field(default_factory=dict)
-    # the last message about one case, and the journal's newest event then
+    """By trace_id the end and the length of the last wait for the machine, in seconds."""
     _said: tuple[WaitReason, str, int] | None = None
+    """The last message about one case, and the journal's newest event then."""
 
     def load(self, reader: Reader, working: Iterable[Case]) -> None:
         """Load the waits of an earlier daemon.

@@ -177,7 +177,7 @@ class SideNotes:
             Actor.SYSTEM,
             action,
             Entity.REQUEST,
-            request_id(PurePosixPath(path).name, ()),
+            request_id(PurePosixPath(path).name),
             "",
             {"path": show(path), "reason": why[:2000]},
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placet.activity import Action, Entity
@@ -132,41 +132,29 @@ class OpenCases(Mapping[str, Case]):
                 self.held[row.trace_id] = _case(row)
 
 
-@dataclass(slots=True)
-class Taken(Container[str]):
-    """The request ids in use: those of the journal's cases, and those given since."""
-
-    cases: OpenCases
-    given: set[str] = field(default_factory=set)
-
-    def __contains__(self, request_id: object) -> bool:
-        return request_id in self.given or self.cases.is_taken(str(request_id))
-
-
 def _case(row: CaseRow) -> Case:
     return replace(CASE_JSON.validate_json(row.body), version=row.version)
 
 
 @dataclass(slots=True)
 class LoopState:
-    """The state that all parts of the loop share.
-
-    `ports` are replaced when the configuration changes. `say` writes to the daemon's log. `tell` is
-    called with each case that entered a new state and with each hold. `dirty` means that the next
-    tick has something to decide, `unmarked` that a case entered a new state after the journal's end
-    was marked.
-    """
+    """The state that all parts of the loop share."""
 
     ports: Ports
+    """Replaced when the configuration changes."""
     vault: Vault
     threads: Threads
     say: Callable[[str], None]
+    """Writes to the daemon's log."""
     tell: Callable[[Case | Hold], None]
+    """Called with each case that entered a new state, and with each hold."""
     dirty: bool = True
+    """Whether the next tick has something to decide."""
     unmarked: bool = False
+    """Whether a case entered a new state after the journal's end was marked."""
     cases: OpenCases = field(init=False)
-    # the approved plans by trace_id, each parsed once in this process
     _approved: dict[str, Approved] = field(default_factory=dict)
+    """The approved plans by trace_id, each parsed once in this process."""
     outbox: Outbox = field(init=False)
     intake: Intake = field(init=False)
     waits: WorkWaits = field(init=False)
@@ -263,7 +251,7 @@ class LoopState:
         if refused:
             return [AnswerIntent(edit.intent, refused)]
         now, person = self.ports.clock.now(), Person(edit.who, edit.via, edit.login)
-        note = inspect_note(edit.path, raw, "")
+        note = inspect_note(edit.path, raw)
         if (decision := decide(case, PlanEdited(note, person), now)) is None:
             only_told = DecisionBuilder(case, case.state, now)
             only_told.by_human(Action.PLAN_EDITED, Entity.PLAN, person, digest=note.digest)

@@ -33,20 +33,18 @@ Result = Drafted | PlanningFailed | MissionEnded
 
 @dataclass(slots=True)
 class Job:
-    """A worker's job for one case.
-
-    Set `cancel` to interrupt it; with a reason, its mission ends. Set `hold` to have its mission
-    stop after the running round, and resume when it is started again. If a worker of a team has
-    `taken` it, that worker renews its lease.
-    """
+    """A worker's job for one case."""
 
     trace_id: str
     generation: int
     planning: bool
     token: int | None
     taken: bool = False
+    """Whether a worker of a team has it. That worker renews its lease."""
     cancel: Cancel = field(default_factory=Cancel)
+    """Interrupts the work; with a reason, its mission ends."""
     hold: Cancel = field(default_factory=Cancel)
+    """Has the mission stop after the running round, and resume when it is started again."""
     thread: threading.Thread | None = None
 
 

@@ -30,7 +30,6 @@ from placet.loop.branches import BranchWatch, explain_drops, open_branches, sett
 from placet.loop.claim import mark_end
 from placet.loop.decider import Decider
 from placet.loop.gestures import refuse
-from placet.loop.intake import View
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.side_notes import SideNotes
 from placet.loop.state import LoopState, OpenCases
@@ -76,7 +75,6 @@ class Loop:
         run_mission: RunMission,
         start: Callable[[threading.Thread], None] = threading.Thread.start,
         *,
-        no_wait: bool = False,
         team: Workers | None = None,
     ) -> None:
         """Build the parts.
@@ -85,7 +83,7 @@ class Loop:
         that entered a new state and with each hold. `reload` returns the ports with the current
         configuration, and in how many seconds to look again. `draft` and `run_mission` do the work
         in threads that `start` starts. With a `team` its workers do it, and the two functions wait
-        for them. `no_wait`: plan a request at once, even if it may be unfinished.
+        for them.
         """
         self.reload = reload
         self.stopping = False
@@ -96,7 +94,6 @@ class Loop:
         self.threads = Threads(clock, ring, start)
         self.state = state = LoopState(ports, vault, self.threads, say, tell)
         self.intake = state.intake
-        self.intake.no_wait = no_wait
         self.decider = Decider(state, SideNotes(vault, ports.journal, clock, say))
         self.dispatch = Dispatch(state, self.decider, owner, draft, run_mission, team)
         self.branches = BranchWatch(clock, say, ring)
@@ -156,11 +153,11 @@ class Loop:
             interval_s = self.ports.config.daemon.scan_interval_s
             return Tick(interval_s, idle=False, waiting=("the vault is not there",), away=True)
         config_in_s = self._reload()
-        view = self._look(scan)
+        pending_in_s = self._look(scan)
         judges = self._judges(config_in_s)
         if judges and (self.read_intents() or state.dirty):
             state.dirty = False
-            self.decider.decide(view, scan.side_notes)
+            self.decider.decide(scan.side_notes)
             state.perform()
         self.dispatch.heartbeat()
         self._settle_branches()
@@ -172,7 +169,7 @@ class Loop:
         if state.unmarked:
             state.unmarked = False
             mark_end(self.ports.journal, self.ports.worktrees.parent / MARK, state.vault)
-        again = (self.intake.again_in_s(), config_in_s, view.again_in_s)
+        again = (self.intake.again_in_s(), config_in_s, pending_in_s)
         soonest_s = min((s for s in again if s is not None), default=None)
         return self._next(soonest_s, tick_began_s, judges=judges)
 
@@ -187,7 +184,8 @@ class Loop:
             else f"The vault {where} is there again."
         )
 
-    def _look(self, scan: Scan) -> View:
+    def _look(self, scan: Scan) -> float | None:
+        """Read what a scan found; return in how many seconds to look again."""
         state, intake = self.state, self.intake
         expected = {
             path
@@ -195,9 +193,9 @@ class Loop:
             for path in (case.places if case.state in OPEN else (case.request_path,))
             if path
         }
-        view = intake.look(scan, expected)
-        state.dirty |= view.changed or any(not intake.left_s(path) for path in intake.unfinished)
-        return view
+        pending_in_s = intake.look(scan, expected)
+        state.dirty |= intake.changed or any(not intake.left_s(path) for path in intake.unfinished)
+        return pending_in_s
 
     def _settle_branches(self) -> None:
         """Record what became of branches."""
@@ -270,21 +268,15 @@ class Loop:
         return config_in_s is None or now_s - self.config_since_s > UNKNOWN_S
 
     def _next(self, settle_in_s: float | None, began_s: float, *, judges: bool) -> Tick:
-        state, jobs = self.state, self.threads.jobs
-        goes_on = judges and (state.dirty or state.intents.more)
-        drafting = [case for case in state.cases.values() if case.acting in DRAFTING]
-        interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
-        sleeps_s = [interval_s, *state.outbox.waits_s(), *state.waits.left_s(began_s)]
-        written = [*self.intake.unfinished, *(c.request_path for c in drafting)]
-        written += [c.asking.path for c in state.cases.values() if c.asking is not None]
-        sleeps_s += [left_s for path in written if (left_s := self.intake.left_s(path))]
-        sleeps_s += [settle_in_s] if settle_in_s is not None else []
-        sleeps_s += [0.0] if goes_on else []
-        sleeps_s += [HEARTBEAT_S] if jobs else []
-        at_rest = (
-            settle_in_s is None and not jobs and not state.outbox.pending and not self.branches.asks
+        state = self.state
+        continues = judges and (state.dirty or state.intents.more)
+        at_rest = not (
+            settle_in_s is not None
+            or self.threads.jobs
+            or state.outbox.pending
+            or self.branches.asks
         )
-        drafts = {case.trace_id for case in drafting if self.intake.is_draft(case)}
+        drafts = {case.trace_id for case in self._drafting() if self.intake.is_draft(case)}
         waiting = state.waits.postponed.keys() | drafts
         working = [
             case
@@ -292,11 +284,34 @@ class Loop:
             if case.is_working and case.trace_id not in waiting
         ]
         unjudged = [c for c in working if at_rest and not self.decider.is_judged(c)]
-        idle = at_rest and not goes_on and not state.intents.waiting
-        if len(working) > len(unjudged) and not self.ports.config.daemon.paused:
-            idle = False  # work can start
+        can_start = len(working) > len(unjudged) and not self.ports.config.daemon.paused
+        return Tick(
+            0.0 if continues else self._sleep_s(settle_in_s, began_s),
+            at_rest and not (continues or state.intents.waiting or can_start),
+            self._waiting_for(unjudged),
+            settling=settle_in_s is not None,
+        )
+
+    def _drafting(self) -> list[Case]:
+        return [case for case in self.state.cases.values() if case.acting in DRAFTING]
+
+    def _sleep_s(self, settle_in_s: float | None, began_s: float) -> float:
+        """Return the most seconds until the next tick, while nothing is due at once."""
+        state = self.state
+        interval_s = max(self.ports.config.daemon.scan_interval_s, self.scan_cost_s * SCAN_SHARE)
+        sleeps_s = [interval_s, *state.outbox.waits_s(), *state.waits.left_s(began_s)]
+        written = [*self.intake.unfinished, *(case.request_path for case in self._drafting())]
+        written += [c.asking.path for c in state.cases.values() if c.asking is not None]
+        sleeps_s += [left_s for path in written if (left_s := self.intake.left_s(path))]
+        sleeps_s += [settle_in_s] if settle_in_s is not None else []
+        sleeps_s += [HEARTBEAT_S] if self.threads.jobs else []
+        return max(0.0, min(sleeps_s))
+
+    def _waiting_for(self, unjudged: Collection[Case]) -> tuple[str, ...]:
+        """Return a sentence for each thing that waits; `unjudged` cases wait for their plan."""
+        state = self.state
         hold = state.waits.holding()
-        waiting_for = (
+        return (
             *([f"all work waits for the model: {hold.notice}"] if hold is not None else ()),
             *(f"{state.cases[t].request_id}: {why}" for t, why in state.waits.sentences().items()),
             *(command.error for command in state.outbox.pending if command.error),
@@ -306,4 +321,3 @@ class Loop:
                 for case in unjudged
             ),
         )
-        return Tick(max(0.0, min(sleeps_s)), idle, waiting_for, settling=settle_in_s is not None)

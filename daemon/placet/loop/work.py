@@ -30,12 +30,15 @@ from placet.case.events import (
     Event,
     FilesChanged,
     MissionEnded,
+    MissionFailed,
+    ModelChanged,
     PlanningFailed,
-    VoidKind,
+    SandboxWeakened,
+    TextLost,
 )
 from placet.case.explain import of_last_mission
 from placet.case.lease import Owner
-from placet.case.life_cycle import DRAFTING, EventKind, State
+from placet.case.life_cycle import DRAFTING, State
 from placet.case.mission_result import MissionResult
 from placet.case.notes import body_of, inspect_note
 from placet.case.sorting import CaseNotes, as_it_counts
@@ -343,7 +346,7 @@ class Dispatch:
         if begun or not known or now in known or self._needs_no_model(case):
             return False
         why = f"This plan was written for the model {known[0]}. The settings now name {now}."
-        self._put_back(case, EventKind.MODEL_CHANGED, why, now)
+        self._return_to_review(case, lambda note: ModelChanged(note, why, now))
         return True
 
     def _has_other_instructions(self, case: Case) -> bool:
@@ -359,7 +362,7 @@ class Dispatch:
             return True
         if not (why := changed_instructions(case, now)):
             return False
-        self._put_back(case, EventKind.MODEL_CHANGED, why, instructions=now)
+        self._return_to_review(case, lambda note: ModelChanged(note, why, instructions=now))
         return True
 
     def _is_still_approved(self, case: Case) -> bool:
@@ -369,7 +372,7 @@ class Dispatch:
         """
         path = self.decider.shown[case.trace_id].plans[0].path
         try:
-            note = inspect_note(path, self.state.vault.read(path)[0], "")
+            note = inspect_note(path, self.state.vault.read(path)[0])
         except Unreadable:
             return False
         return may_begin(case, CaseNotes(plans=[as_it_counts(case, note)]))
@@ -392,7 +395,7 @@ class Dispatch:
             wait = Postponed(f"{why} {hint}", WALL_RETRY_S, WaitReason.SANDBOX)
             self.state.waits.postpone(case, wait)
         else:
-            self._put_back(case, EventKind.WALL_WEAKENED, why)
+            self._return_to_review(case, lambda note: SandboxWeakened(note, why))
 
     def _stop_or_postpone(self, case: Case, error: Exception) -> None:
         """Stop the work on a case with a damaged text or record; postpone it after a bug."""
@@ -406,7 +409,7 @@ class Dispatch:
             self.state.apply(case, failed)
         else:
             why = f"The journal is not as it was written: {error.what}."
-            self._put_back(case, EventKind.TEXT_LOST, why)
+            self._return_to_review(case, lambda note: TextLost(note, why))
 
     def _in_place(self, case: Case) -> NoteSeen | None:
         """Return the plan that is in the place of a new one, or None."""
@@ -421,7 +424,7 @@ class Dispatch:
             return None
         except Unreadable:
             raw = b""
-        return inspect_note(path, raw, "")
+        return inspect_note(path, raw)
 
     def _stamped_plan(self, case: Case) -> NoteSeen | None:
         """Return a case's plan with what was stamped or written in it since the last look.
@@ -436,16 +439,9 @@ class Dispatch:
             return None
         return as_it_counts(case, note) if note.trace_id in ("", case.trace_id) else None
 
-    def _put_back(
-        self,
-        case: Case,
-        kind: VoidKind,
-        why: str,
-        model: str = "",
-        instructions: tuple[tuple[str, str], ...] = (),
-    ) -> None:
+    def _return_to_review(self, case: Case, void: Callable[[NoteSeen], ApprovalVoid]) -> None:
         if (note := self._stamped_plan(case)) is not None:
-            self.state.apply(case, ApprovalVoid(kind, note, why, model, instructions))
+            self.state.apply(case, void(note))
 
     def _mission(self, mission: Mission, job: Job, sandbox: Level) -> MissionEnded:
         """Carry a mission out and write its report (in the worker's thread)."""
@@ -473,7 +469,7 @@ class Dispatch:
         ends = not isinstance(event, Asked)
         released = () if self.team is None else self.team.release(case, ended=ends)
         what: Event = event
-        if isinstance(event, MissionEnded) and event.drift is not None and not case.stop:
+        if isinstance(event, MissionFailed) and event.drift is not None and not case.stop:
             note = self._stamped_plan(case)
             if note is not None and note.folder is Folder.ACTIVE and not note.problem:
                 what = FilesChanged(note, event.drift)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import unicodedata
-from collections.abc import Container
+from collections.abc import Callable
 from enum import StrEnum
 from hashlib import sha256
 from uuid import UUID, uuid5
@@ -110,8 +110,8 @@ def _stem(name: str) -> str:
     return name[: -len(".md")] if is_note(name) else name
 
 
-def request_id(file_name: str, taken: Container[str]) -> str:
-    """Return the slug of a request's file name: at most 48 characters, not in `taken`.
+def request_id(file_name: str, is_taken: Callable[[str], bool] = lambda _: False) -> str:
+    """Return the slug of a request's file name: at most 48 characters, not one that `is_taken`.
 
     Its form is `[a-z0-9]+(-[a-z0-9]+)*`. Accents are dropped, letters such as `ß` are spelled out.
     A name without an ASCII letter or digit becomes `request-` and the first digits of its SHA-256.
@@ -124,7 +124,7 @@ def request_id(file_name: str, taken: Container[str]) -> str:
     if not slug:
         slug = f"request-{sha256(stem.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     unique, number = slug, 1
-    while unique in taken:
+    while is_taken(unique):
         number += 1
         unique = f"{slug[: MAX_ID - len(str(number)) - 1].rstrip('-')}-{number}"
     return unique
@@ -144,7 +144,7 @@ def is_unnamed(file_name: str) -> bool:
 
 def is_request_id(text: str) -> bool:
     """Return whether a text from a note can be a `request_id`, which becomes part of paths."""
-    return request_id(text, ()) == text
+    return request_id(text) == text
 
 
 def trace_id(name: str, content_digest: str, ordinal: int) -> str:

@@ -46,23 +46,26 @@ _QUOTED = re.compile(rf" {{0,3}}>[> \t]*(?:[-*+][ \t]+)?{_MARK}", re.IGNORECASE)
 
 @dataclass(slots=True)
 class CommentBlock:
-    """A comment in the text.
-
-    `lines` are its text without bullet or quote marks, up to its first answer. It stands in the
-    lines from `first` to `last`; an answer to it is indented by `indent`. `place` is the heading
-    under which it stands, empty in the section of comments; `step` is the step's number, or 0.
-    """
+    """A comment in the text."""
 
     lines: list[str]
+    """Its text without bullet or quote marks, up to its first answer."""
     first: int
+    """Number of its first line."""
     last: int
+    """Number of its last line."""
     indent: str
+    """What an answer to it is indented by."""
     answered: bool = False
-    bare: bool = False  # a heading, so far without text
+    bare: bool = False
+    """Whether it is a heading without text yet."""
     quoted: bool = False
-    answers: list[str] = field(default_factory=list)  # of one outside the section
+    answers: list[str] = field(default_factory=list)
+    """Answers to a comment outside the section."""
     step: int = 0
+    """Number of the step that it is at, or 0."""
     place: str = ""
+    """The heading above it; empty in the section of comments."""
 
     def answer(self, text: str) -> list[str]:
         """Return the lines of an answer, to be put in after the line `last`."""

@@ -117,21 +117,18 @@ def agent_steps(steps: Sequence[Step]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The content of a plan. Raises ValueError without a title or a step.
-
-    `comments` is the text under "Review Comments", `others` are sections that a person added:
-    nothing that stands below the title is lost, except a rejection.
-
-    `steps` are all steps of the note, those that were left out too.
-    """
+    """The content of a plan. Raises ValueError without a title or a step."""
 
     title: str
     summary: str
     steps: tuple[Step, ...]
+    """All steps of the note, those that were left out too."""
     scope: Scope
     risks: tuple[str, ...] = ()
     comments: str = ""
+    """The text under "Review Comments"."""
     others: tuple[Section, ...] = ()
+    """Sections that a person added. Only a rejection is not kept."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", one_line(self.title))

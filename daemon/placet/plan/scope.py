@@ -50,20 +50,20 @@ class Scope:
     """The permissions of an approved plan.
 
     Raises ScopeProblems, with every problem, for one that is not valid.
-
-    `write`: globs in the repository. `run`: argument lists, each the beginning of the commands that
-    it allows. `budget_usd` and `max_iterations`: None where the plan leaves them to the
-    configuration. `tools`: the names of those that the agent may use; None in an older plan, which
-    names them at its steps.
     """
 
     write: tuple[str, ...] = ()
+    """Globs in the repository."""
     run: tuple[tuple[str, ...], ...] = ()
+    """Argument lists, each the beginning of the commands that it allows."""
     network: bool = False
     shell: bool = False
     budget_usd: Decimal | None = None
+    """None if the plan leaves it to the configuration."""
     max_iterations: int | None = None
+    """None if the plan leaves it to the configuration."""
     tools: tuple[str, ...] | None = None
+    """Names of the tools that the agent may use; None in an older plan, whose steps name them."""
 
     def __post_init__(self) -> None:
         problems = [

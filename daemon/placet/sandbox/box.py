@@ -40,30 +40,36 @@ NO_SANDBOX = (
 
 @dataclass(frozen=True, slots=True)
 class BoxLimits:
-    """A command's limits.
-
-    `memory_bytes` is per process and counts private writable memory (RLIMIT_DATA), not address
-    space. Node, wasm, Java and Go reserve tens of gigabytes of addresses that they never use, so
-    RLIMIT_AS would kill them at start. A command is also killed if the machine's shared memory
-    grows by that much. `processes` counts those in the box at level 3. At lower levels it limits
-    how many processes the user may have beyond those at the start. If the kernel does not enforce
-    that (root), placet kills the command. `file_bytes` is for one file. `shm_bytes` is for
-    /dev/shm, in memory (level 3). `output_bytes` of each stream are kept, half from its head and
-    half from its tail. After `kill_output_bytes` of both the command is killed. It is also killed
-    if the disk of the worktree, or of the private temporary folder, has lost `disk_bytes` or
-    `files` while it ran, or has less than `free_bytes` left. With less than that no command starts.
-    """
+    """A command's limits."""
 
     timeout_s: float = 120.0
     memory_bytes: int = 4 * GIB
+    """Private writable memory of each process (RLIMIT_DATA), not address space.
+
+    Node, wasm, Java and Go reserve tens of gigabytes of addresses that they never use, so
+    RLIMIT_AS would kill them at start. A command is also killed if the machine's shared memory
+    grows by that much.
+    """
     processes: int = 512
+    """Processes in the box at level 3.
+
+    At lower levels it limits how many processes the user may have beyond those at the start. If
+    the kernel does not enforce that (root), placet kills the command.
+    """
     file_bytes: int = GIB
+    """Size of one file."""
     shm_bytes: int = 512 * MIB
+    """Size of /dev/shm, in memory (level 3)."""
     output_bytes: int = 64 * 1024
+    """How much of each stream is kept, half from its head and half from its tail."""
     kill_output_bytes: int = 256 * MIB
+    """After this much output of both streams the command is killed."""
     disk_bytes: int = 4 * GIB
+    """The command is killed if the worktree's disk has lost this much while it ran."""
     files: int = 500_000
+    """The command is killed if that disk has lost room for this many files."""
     free_bytes: int = 256 * MIB
+    """The command is killed if less is free on that disk. With less no command starts."""
 
 
 @dataclass(frozen=True, slots=True)

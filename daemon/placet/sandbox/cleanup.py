@@ -41,10 +41,10 @@ def kept_git_file(worktree: Path, *, strict: bool) -> Iterator[None]:
         yield
     finally:
         if before is not None and worktree.is_dir() and _read(path) != before:
-            _put_back(path, before)
+            _restore_file(path, before)
 
 
-def _put_back(path: Path, content: bytes) -> None:
+def _restore_file(path: Path, content: bytes) -> None:
     """Write the file again, and delete whatever is there instead."""
     # the command has no process left that could take this name
     away = path.with_name(f".git.{secrets.token_hex(8)}.removed")

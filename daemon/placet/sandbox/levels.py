@@ -47,21 +47,20 @@ _GIT = Path("/run/placet/git")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How to start the process that the daemon talks to.
-
-    `passed` are the child's ends of pipes. bwrap or the launcher writes to `status`. Its end of
-    file means that the process ended. Closing `lifeline` tells the launcher to kill everything. If
-    `handshake` is set, the command writes to it when it is ready and waits for an answer. The other
-    end is the command's standard input.
-    """
+    """How to start the process that the daemon talks to."""
 
     command: list[str]
     environment: dict[str, str]
     passed: tuple[IO[bytes], ...]
+    """The child's ends of pipes."""
     status: IO[bytes]
+    """bwrap or the launcher writes to it. Its end of file means that the process ended."""
     lifeline: IO[bytes] | None = None
+    """Closing it tells the launcher to kill everything."""
     handshake: socket.socket | None = None
+    """If set, the command writes to it when it is ready and waits for an answer."""
     stdin: socket.socket | None = None
+    """The command's standard input, the other end of `handshake`."""
 
     def spawn(self, **options: Any) -> subprocess.Popen[bytes]:
         """Start it, and close the child's ends."""

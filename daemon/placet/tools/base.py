@@ -48,29 +48,34 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """The place where tools work, and their permissions there.
-
-    `root` is the worktree; `knowledge` the vault's Knowledge folder, read-only, None if the vault
-    has none. `box` and `level` are the wall around commands; `unboxed`: the settings allow commands
-    without one. `secrets` are known values that are redacted in every result. `results` keeps long
-    results, so that the model can read what was cut. `refuse` raises ToolError for files that git
-    would not commit. `undo` frees a full disk: it deletes what was written since a moment (in ns of
-    the system's clock), and returns what it did.
-    """
+    """The place where tools work, and their permissions there."""
 
     root: Root
+    """The worktree."""
     knowledge: Root | None
+    """The vault's Knowledge folder, read-only; None if the vault has none."""
     scope: Scope
     box: Box
+    """How commands are run in the sandbox."""
     level: Level
+    """How strong the sandbox is."""
     steer: Steer
     cancelled: Callable[[], bool]
     unboxed: bool = False
+    """Whether the settings allow commands without a sandbox."""
     secrets: tuple[str, ...] = ()
+    """Known values that are redacted in every result."""
     run: Callable[..., Ran] = run
     refuse: Callable[[Sequence[str]], None] = lambda _paths: None
+    """Raises ToolError for files that git would not commit."""
     undo: Callable[[int], str] = lambda _since_ns: ""
+    """Frees a full disk.
+
+    It deletes what was written since a moment (in ns of the system's clock), and returns what
+    it did.
+    """
     results: Results = field(default_factory=Results)
+    """Keeps long results, so that the model can read what was cut."""
 
     def readable(self, path: str) -> Location:
         """Return the location of `path`. `Knowledge/…` that the worktree lacks is the vault's.
@@ -146,21 +151,22 @@ def refusal(result: Mapping[str, Any]) -> ToolError:
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
-    """One tool.
-
-    `about` is its description for the model. `run` returns a value for `output.present`, or raises
-    ToolError. `subject` are the arguments that a journal row names. `unusable` returns why the tool
-    cannot work with a scope at a level of the sandbox, "" if it can. An unusable tool is not
-    offered.
-    """
+    """One tool."""
 
     name: str
     about: str
+    """Its description for the model."""
     args: type[A]
     effect: Effect
     run: Callable[[Workplace, A], Any]
+    """Returns a value for `output.present`, or raises ToolError."""
     subject: tuple[str, ...] = ("path",)
+    """The arguments that a journal row names."""
     unusable: Callable[[Scope, Level], str] = lambda _scope, _level: ""
+    """Returns why the tool cannot work with a scope at a level of the sandbox, "" if it can.
+
+    An unusable tool is not offered.
+    """
 
     def spec(self) -> ToolSpec:
         """Return the tool as the model is offered it."""
@@ -179,20 +185,20 @@ class Tool(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a call.
-
-    `content` goes to the model, with `image`, a PNG in base64 ("" for none). `refused`: a policy
-    refused the call. `took_s` is the duration in seconds.
-    """
+    """The result of a call."""
 
     content: str
+    """What goes to the model."""
     ok: bool
     error_type: str = ""
     refused: bool = False
+    """Whether a policy refused the call."""
     exit_code: int | None = None
     image: str = ""
+    """A PNG in base64 that goes to the model as well; empty for none."""
     took_s: float = 0.0
-    ends: Any = None  # the arguments of the call that ended the conversation
+    ends: Any = None
+    """The arguments of the call that ended the conversation."""
 
 
 @dataclass(frozen=True, slots=True)

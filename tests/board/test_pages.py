@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_decide import QUESTION, asking_vault
+from tests.client.test_decisions import QUESTION, asking_vault
 
 from messages_api import MessagesApi, call, reply
 from pagekit import Browser, browsing, sqls

@@ -19,7 +19,7 @@ import tests.quick as quick
         ("daemon/placet_board/pages.py", ["tests/board/"]),
         ("daemon/placet_team/worker.py", ["tests/team/"]),
         ("daemon/docs/guide.md", ["tests/docs/"]),
-        ("tests/cli/test_why.py", ["tests/cli/test_why.py"]),
+        ("tests/cli/test_run.py", ["tests/cli/test_run.py"]),
         ("systemd/placet.service", []),
     ],
 )

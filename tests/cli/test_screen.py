@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_decide import QUESTION, WIDER, asking_vault
+from tests.client.test_decisions import QUESTION, WIDER, asking_vault
 
 from looping import Fake, bare_vault, greeter, looping
 from placet.case.life_cycle import State

@@ -309,7 +309,7 @@ class TestVault:
         """Put a complete request there, as a sync tool does: a daemon need not wait for more."""
         path = self.root / "Inbox" / "Requests" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{name}.new")
+        beside = path.with_name(f".{path.name}.new")
         beside.write_text(text)
         os.utime(beside, (before := time.time() - 1, before))
         beside.replace(path)

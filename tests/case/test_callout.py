@@ -218,7 +218,8 @@ def test_unseen_scope_needs_second_approval(
     assert told is not None
     assert abs(datetime.fromisoformat(told[1]) - datetime.now()) < timedelta(hours=1), "local time"  # noqa: DTZ005
     assert len(told[1]) == len("2026-11-22 21:30:00"), "to the second"
-    assert "placet updated the box" in shown
+    wanted = "planned for this vault" if "portal" in change[0] else "placet updated the box"
+    assert wanted in shown
     scope = parse_plan(read_note(vault.plan().read_bytes()).body).scope
     assert all(f"`{glob}`" in shown for glob in scope.write)
     assert ("Uses the network" if scope.network else "No network") in shown

@@ -231,21 +231,19 @@ def test_unseen_scope_needs_second_approval(
     assert len(vault.rows("plan.refused")) == 1
 
 
-def test_a_plan_without_its_box_gets_it_back(
-    tmp_path: Path,
-) -> None:
-    vault = planned(tmp_path)
-    text = vault.plan().read_text()
-    head = f"{BEGIN}\n{box(vault.plan())}{END}\n\n"
-    assert head in text
-    vault.plan().write_text(text.replace(head, ""))
-    vault.here()
-    assert vault.plan().read_text() == text
-    edit(vault.plan(), "Write a greeting.", "Write a friendly greeting.")
-    vault.approve()
-    vault.here()
-    assert len(vault.rows("plan.approved")) == 1, "prose is the person's"
-    assert not vault.rows("plan.refused")
+def test_a_plan_without_its_box_gets_it_back() -> None:
+    shown = "".join(f"{line}\n" for line in shown_in(RAW))
+    bare = RAW.replace(f"{BEGIN}\n{shown}{END}\n\n".encode(), b"")
+    assert bare != RAW
+    gesture = seen(CASE, bare)
+    assert gesture is not None
+    assert gesture.kind is EventKind.BOX_STALE
+    assert box_written(bare, box_of(CASE), CASE) == RAW
+    edited = RAW.replace(b"\nS.\n", b"\nA friendly S.\n")
+    assert edited != RAW
+    gesture = seen(CASE, edited.replace(b'decision: ""', b"decision: approve"))
+    assert gesture is not None
+    assert gesture.kind is EventKind.PLAN_APPROVED, "prose is the person's"
 
 
 def test_failed_plan_can_be_reapproved_once(

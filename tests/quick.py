@@ -58,7 +58,7 @@ def _git(*words: str) -> list[str]:
 
 
 def tests_of(path: str) -> list[str]:
-    """Return the tests of a changed file: its room's folder, or the file if it is a test.
+    """Return the tests of a changed file: its room's folder and contract, or the file if it is a test.
 
     A room without a folder has the contracts and properties that import it.
     """
@@ -72,7 +72,8 @@ def tests_of(path: str) -> list[str]:
         case ["daemon", "placet", room, *_]:
             room = room.removesuffix(".py")
             if (ROOT / "tests" / room).is_dir():
-                return [f"tests/{room}/"]
+                named = sorted((ROOT / "tests/contract").glob(f"test_{room}*.py"))
+                return [f"tests/{room}/", *(str(file.relative_to(ROOT)) for file in named)]
             files = [*ROOT.glob("tests/contract/test_*.py"), *ROOT.glob("tests/property/test_*.py")]
             return [
                 str(file.relative_to(ROOT))

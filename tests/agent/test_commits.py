@@ -19,8 +19,6 @@ import pytest
 from benchkit import real
 from disks import small_disk_at
 from gitkit import commit_changes, git, make_repo, settle_home, write
-from placet.agent.workplace import denied_in
-from placet.disk.path_text import ALWAYS
 from placet.errors import ToolError
 from placet.git.checkpoint import save
 from placet.git.commit import found_in_modules, not_kept_here
@@ -28,8 +26,7 @@ from placet.git.repository import head, identity, open_repo
 from placet.git.vault_history import init_repo
 from placet.git.worktree import add_worktree
 from placet.plan.scope import Scope
-from placet.sandbox import visible_paths
-from placet.sandbox.box import Box, Level
+from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 from placet.tools.commit_secrets import refuse_uncommittable
 from vaultkit import PLAN, TestVault, make_vault
@@ -229,28 +226,6 @@ def test_forbidden_symlinks_are_not_committed(
         f"`{name}`" in report
         for name in ("deep/sys", "l-System", "l-abs", "l-all", "l-case", "l-chain", "l-up")
     )
-
-
-def test_vault_folders_stay_denied_in_outer_repository(
-    tmp_path: Path,
-) -> None:
-    outer = make_repo(tmp_path / "outer", {"README.md": "x\n"})
-    vault = make_vault(outer / "notes")
-    git(vault.root, "init", "-q", "-b", "main")
-    for path, shut in ((vault.root, ""), (outer, "notes/vault")):
-        denied = denied_in(open_repo(path), vault.root)
-        assert denied.root == shut
-        for own in (
-            "System/Active/x.md",
-            "Knowledge/Reports/x.md",
-            "knowledge /REPORTS",
-            "Inbox",
-            ".obsidian-phone/x",
-        ):
-            assert denied.protects(f"{shut}/{own}".lstrip("/")), own
-        for free in ("Knowledge/x.md", "Knowledge/Reports.md", "Reports/x.md", "Knowledge"):
-            assert not denied.protects(f"{shut}/{free}".lstrip("/")), free
-    assert denied_in(open_repo(make_repo(tmp_path / "other")), vault.root) == ALWAYS
 
 
 PASSWORD = "hunter2-Zq81x-" + "secret"
@@ -505,34 +480,3 @@ def test_big_file_threshold_does_not_prevent_commit(
     assert save(tree, "refs/placet/ckpt/m", "Kept", datetime.now(UTC)) != sha
     assert commit_changes(tree, "Change\n", identity(repo), datetime.now(UTC)) is not None
     assert git(repo.path, "fsck", "--strict") == ""
-
-
-def test_tool_chain_containing_vault_is_shown_partly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    venv = tmp_path / "venv"
-    write(
-        venv,
-        {
-            "pyvenv.cfg": "home = /usr/bin\n",
-            "bin/tool": "",
-            "lib/x.py": "",
-            "state/journal.db": "",
-            "vault/System/x": "",
-            "state/worktrees/m/x": "",
-        },
-    )
-    monkeypatch.setenv("PATH", f"{venv}/bin:{os.environ['PATH']}")
-    for box in (
-        Box(venv / "state/worktrees/m"),
-        Box(tmp_path / "elsewhere", hidden=(venv / "vault",)),
-    ):
-        tools = visible_paths.see(box).tools
-        assert venv / "bin" in tools
-        assert venv / "lib" in tools
-        assert not [
-            tool
-            for tool in tools
-            if venv.is_relative_to(tool) or tool in (venv / "state", venv / "vault")
-        ]
-    assert venv in visible_paths.see(Box(tmp_path / "elsewhere")).tools

@@ -46,11 +46,11 @@ from placet.plan.limits import (
 from placet.sandbox.box import Box
 from placet.sandbox.probe import probe
 from placet.sandbox.run import run
+from tests.agent.test_model_call import cached_share, spoken, twenty_turns
 from tests.bench.board import crowd, event_to_screen, first_page
 from tests.bench.growth import figures, latencies, memory, mission_cpu_s
 from tests.bench.streaming import streamed
 from tests.bench.team import measured
-from tests.property.test_budgets import cached_share, spoken, twenty_turns
 from vaultkit import make_vault, running, until
 
 ROWS: list[tuple[str, str, str]] = []

@@ -15,9 +15,8 @@ import pytest
 from itsdangerous import URLSafeTimedSerializer
 
 from boardhttp import Browser, Served, answer_in, raw, served
-from gitkit import git
 from placet_board.auth import FAILURES_A_MINUTE, HEADERS, KEY, LINK_S, SESSION_S, Tokens
-from vaultkit import ME, PLAN, TestVault, make_vault, meddling
+from vaultkit import PLAN, TestVault, make_vault
 
 PLAN_PAGE = "/r/say-hello"
 
@@ -512,75 +511,6 @@ def test_malformed_http_is_handled_safely(board: Served, owner: Browser) -> None
         )
         assert answer.code in (200, 307, 400, 404), upgrade
     assert owner.get("/").code == 200
-
-
-def test_decision_on_changed_plan_is_refused(tmp_path: Path) -> None:
-    vault = planned(tmp_path)
-    with served(vault) as board:
-        browser = board.browser()
-        browser.login(board.link)
-        fields = browser.fields(PLAN_PAGE)
-        seen = untouched(vault)
-        changed = seen.replace(b"## Risks", b"Also delete everything.\n\n## Risks")
-        assert changed != seen
-        vault.plan().write_bytes(changed)
-        for act in ("approve", "reject", "revise", "comment", "tick"):
-            extra = {"reason": "r", "comment": "c", "step": "1"}
-            answer = browser.post(f"{PLAN_PAGE}/{act}", {**fields, **extra})
-            # without a daemon nothing is written that decides nothing
-            wanted = 400 if act in ("comment", "tick") and not vault.site.daemon else 409
-            assert answer.code in (409, wanted), (act, answer.text)
-            assert untouched(vault) == changed
-        for digest in ("", "x", fields["digest"][:-1], fields["digest"].upper()):
-            assert browser.post(f"{PLAN_PAGE}/approve", {**fields, "digest": digest}).code == 409
-        # another text in between does not matter, what is approved is what was read
-        vault.plan().write_bytes(seen)
-        codes: list[int] = []
-
-        def press() -> None:
-            codes.append(browser.post(f"{PLAN_PAGE}/approve", fields).code)
-
-        threads = [threading.Thread(target=press) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert codes == [303, 303]
-        assert not vault.notes("System/Active")
-    vault.once()
-    (row,) = vault.rows("plan.approved")
-    assert row["actor"] == "human"
-    told = row["metadata"]
-    assert (told["reviewed_by"], told["login"], told["via"]) == (ME, "Anna", "board")
-    assert told["digest"] == fields["digest"]
-
-
-def test_merge_of_changed_branch_is_refused(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    write = ("write_file", {"path": "hello.txt", "content": "Hello.\n"})
-    done = [("complete_step", {"step": 1, "summary": "s"}), ("finish", {"summary": "s"})]
-    vault.plays(PLAN, [write], done[:1], done[1:])
-    vault.drop("Say hello.\n")
-    vault.once()
-    vault.approve()
-    vault.once()
-    branch = vault.rows("execution.completed")[0]["metadata"]["branch"]
-    with meddling(), served(vault) as board:
-        browser = board.browser()
-        browser.login(board.link)
-        fields = browser.fields(PLAN_PAGE)
-        read = git(vault.root, "rev-parse", branch)
-        assert fields["digest"] == read
-        tree = git(vault.root, "rev-parse", f"{branch}^{{tree}}")
-        later = git(vault.root, "commit-tree", tree, "-p", read, "-m", "Later")
-        git(vault.root, "update-ref", f"refs/heads/{branch}", later)
-        for digest in (read, "", "HEAD", branch):
-            answer = browser.post(f"{PLAN_PAGE}/merge", {**fields, "digest": digest})
-            assert answer.code == 400
-            assert "other commits than you read" in answer.text
-        assert not (vault.root / "hello.txt").exists()
-        assert browser.post(f"{PLAN_PAGE}/merge", browser.fields(PLAN_PAGE)).code == 303
-        assert (vault.root / "hello.txt").read_text() == "Hello.\n"
 
 
 def test_board_login_ignores_stale_address_of_dead_board(tmp_path: Path) -> None:

@@ -5,18 +5,37 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.case.test_warnings import CASE as BARE
+from tests.case.test_warnings import HEAD, PLAN_OF_ONE, note
 
-from looping import Fake, Time, bare_vault, greeter, looping, says
-from placet.chat.messages import Ask, Purpose, Reply
-from placet.note.box import BEGIN, END, find_box, with_box, without_box
+from placet.case.callout import (
+    box_edits_to_text,
+    box_of,
+    box_written,
+    is_own_box,
+    with_box,
+    with_marks,
+)
+from placet.case.case import Asking, Case
+from placet.case.events import BoxStale, Gesture, PlanApproved
+from placet.case.life_cycle import State
+from placet.case.notes import inspect_note
+from placet.case.observe import observe
+from placet.case.sorting import sort_notes
+from placet.note.box import BEGIN, END, find_box, without_box
+from placet.note.box import with_box as boxed
 from placet.note.frontmatter import read_note
 from placet.note.hidden_text import find_unseen
 from placet.plan.digest import plan_digest
 from placet.plan.parse import parse_plan
+from placet.plan.plan import Step
+from placet.plan.scope import scope_from
+from placet.tools.registry import PLANNABLE
 from vaultkit import PLAN, TestVault, make_vault
 
 WRITES: list[dict[str, object]] = [
@@ -29,6 +48,39 @@ WRITES: list[dict[str, object]] = [
     }
 ]
 GIVES_UP: list[dict[str, object]] = [{"calls": [("give_up", {"reason": "There is no paper."})]}]
+
+
+def knowing(raw: bytes) -> Case:
+    """Return a case whose plan has this box."""
+    lines = lines_of_box(raw, BARE)
+    return replace(BARE, plan=replace(BARE.plan, box=with_marks("", lines), revision=1))
+
+
+def lines_of_box(raw: bytes, case: Case) -> tuple[str, ...]:
+    """Return the box of a plan's note, made for this case."""
+    return shown_in(with_box(raw, box_of(case)))
+
+
+def shown_in(raw: bytes) -> tuple[str, ...]:
+    """Return the lines of the box in a plan's note."""
+    found = find_box(read_note(raw).body)
+    assert found is not None
+    return found.lines
+
+
+RAW = note(PLAN_OF_ONE)
+CASE = knowing(RAW)
+REQUEST = inspect_note(
+    CASE.request_path, f"---\ntrace_id: {CASE.trace_id}\n---\nHi\n".encode(), "cleo"
+)
+
+
+def seen(case: Case, raw: bytes) -> Gesture | None:
+    """Return what placet sees in a plan's note in the case's place."""
+    request = replace(REQUEST, path=case.request_path, status="planned")
+    case = replace(case, request_digest=request.digest)
+    notes = sort_notes({case.trace_id: case}, [request, inspect_note(case.plan.path, raw, "cleo")])
+    return observe(case, notes.of_case[case.trace_id], PLANNABLE)
 
 
 def planned(
@@ -54,16 +106,15 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_box_begins_with_what_plan_may_do(tmp_path: Path) -> None:
-    vault = planned(tmp_path)
-    first, second, third, fourth, *_ = box(vault.plan()).splitlines()
-    assert first == "> [!question|placet] A plan for [[Say hello]] awaits you"
+def test_box_begins_with_what_plan_may_do() -> None:
+    known = replace(CASE.plan, base_branch="main", base_commit=HEAD.base_commit)
+    first, second, third, fourth, *_ = lines_of_box(RAW, replace(CASE, plan=known))
+    assert first == "> [!question|placet] A plan for [[R]] awaits you"
     assert second == "> **Writes 1 path. No network, no shell. At most 10 iterations.**"
-    assert third == "> It may write `hello.txt`; run nothing; cost: no limit."
-    trace = vault.rows("plan.created")[0]["trace_id"]
-    assert fourth.startswith(
-        f"> **Where**: this vault itself, on the new branch `feat/say-hello-{trace[:8]}`, "
-        "made from branch `main`, commit `"
+    assert third == "> It may write `a`; run nothing; cost: no limit."
+    assert fourth == (
+        f"> **Where**: this vault itself, on the new branch `feat/r-{HEAD.trace_id[:8]}`, "
+        "made from branch `main`, commit `000000000000`."
     )
 
 
@@ -85,29 +136,21 @@ def wrapping(text: str) -> str:
 
 
 @pytest.mark.parametrize("formatter", [mdformat, plain_mdformat, wrapping])
-def test_reformatted_box_is_rewritten(tmp_path: Path, formatter: Callable[[str], str]) -> None:
-    vault = planned(tmp_path)
-    before = vault.plan().read_text()
-    for _ in range(3):
-        formatted = formatter(vault.plan().read_text())
-        assert formatted != before
-        vault.plan().write_text(formatted)
-        vault.here()
-        after = vault.plan().read_text()
-        assert (after.count(BEGIN), after.count(END), len(after)) == (1, 1, len(before))
-        assert "plan.edited" not in vault.actions()
-    edit(vault.plan(), 'decision: ""', "decision: approve")
-    vault.plan().write_text(formatter(vault.plan().read_text()))
-    vault.here()
-    assert "execution.completed" in vault.actions()
+def test_reformatted_box_is_rewritten(formatter: Callable[[str], str]) -> None:
+    formatted = formatter(RAW.decode()).encode()
+    assert formatted != RAW
+    assert plan_digest(box_edits_to_text(formatted, CASE)) == plan_digest(RAW), "it is no edit"
+    assert box_written(formatted, box_of(CASE), CASE) == RAW
+    gesture = seen(CASE, formatted.replace(b'decision: ""', b"decision: approve"))
+    assert gesture is not None
+    assert isinstance(gesture, PlanApproved)
 
 
-def test_words_in_reformatted_box_are_kept(tmp_path: Path) -> None:
-    vault = planned(tmp_path)
-    vault.plan().write_text(mdformat(vault.plan().read_text()))
-    edit(vault.plan(), "> **Where**", "> Leave the tests alone.\n> **Where**")
-    vault.here()
-    text = vault.plan().read_text()
+def test_words_in_reformatted_box_are_kept() -> None:
+    formatted = mdformat(RAW.decode())
+    assert "> **Where**" in formatted
+    said = formatted.replace("> **Where**", "> Leave the tests alone.\n> **Where**")
+    text = box_written(said.encode(), box_of(CASE), CASE).decode()
     assert text.count(BEGIN) == text.count("Leave the tests alone.") == 1
     assert text.index(END) < text.index("Leave the tests alone.")
     assert text.count("**Where**") == 1
@@ -171,7 +214,8 @@ def test_unseen_scope_needs_second_approval(
     assert told is not None
     assert abs(datetime.fromisoformat(told[1]) - datetime.now()) < timedelta(hours=1), "local time"  # noqa: DTZ005
     assert len(told[1]) == len("2026-11-22 21:30:00"), "to the second"
-    assert "placet updated the box" in shown
+    wanted = "planned for this vault" if "portal" in change[0] else "placet updated the box"
+    assert wanted in shown
     scope = parse_plan(read_note(vault.plan().read_bytes()).body).scope
     assert all(f"`{glob}`" in shown for glob in scope.write)
     assert ("Uses the network" if scope.network else "No network") in shown
@@ -183,21 +227,19 @@ def test_unseen_scope_needs_second_approval(
     assert len(vault.rows("plan.refused")) == 1
 
 
-def test_a_plan_without_its_box_gets_it_back(
-    tmp_path: Path,
-) -> None:
-    vault = planned(tmp_path)
-    text = vault.plan().read_text()
-    head = f"{BEGIN}\n{box(vault.plan())}{END}\n\n"
-    assert head in text
-    vault.plan().write_text(text.replace(head, ""))
-    vault.here()
-    assert vault.plan().read_text() == text
-    edit(vault.plan(), "Write a greeting.", "Write a friendly greeting.")
-    vault.approve()
-    vault.here()
-    assert len(vault.rows("plan.approved")) == 1, "prose is the person's"
-    assert not vault.rows("plan.refused")
+def test_a_plan_without_its_box_gets_it_back() -> None:
+    shown = "".join(f"{line}\n" for line in shown_in(RAW))
+    bare = RAW.replace(f"{BEGIN}\n{shown}{END}\n\n".encode(), b"")
+    assert bare != RAW
+    gesture = seen(CASE, bare)
+    assert gesture is not None
+    assert isinstance(gesture, BoxStale)
+    assert box_written(bare, box_of(CASE), CASE) == RAW
+    edited = RAW.replace(b"\nS.\n", b"\nA friendly S.\n")
+    assert edited != RAW
+    gesture = seen(CASE, edited.replace(b'decision: ""', b"decision: approve"))
+    assert gesture is not None
+    assert isinstance(gesture, PlanApproved), "prose is the person's"
 
 
 def test_failed_plan_can_be_reapproved_once(
@@ -333,45 +375,43 @@ def test_box_links_resolve_in_every_state(tmp_path: Path, end: str, name: str) -
         )
 
 
-def test_odd_request_name_is_escaped_in_box(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    steps = [{**PLAN["steps"][0], "description": "```python\n# %%\nx = 1\n```"}]
-    vault.plays({**PLAN, "steps": steps}, *WRITES)
-    vault.drop("Say hello.\n", "Reach 100%% coverage #1.md")
-    vault.here()
-    (plan,) = (vault.root / "Inbox/Plans").glob("*.md")
-    assert "A plan for `Reach 100%% coverage #1` awaits you" in box(plan)
-    assert not find_unseen(box(plan))
-    plan.rename(vault.root / "System/Active" / plan.name)
-    vault.here()
-    assert len(vault.rows("execution.completed")) == 1
+def test_odd_request_name_is_escaped_in_box() -> None:
+    case = replace(CASE, request_path="Inbox/Requests/Reach 100%% coverage #1.md")
+    step = Step("One", "```python\n# %%\nx = 1\n```")
+    raw = with_box(note(replace(PLAN_OF_ONE, steps=(step,))), box_of(case))
+    shown = "".join(f"{line}\n" for line in lines_of_box(raw, case))
+    assert "A plan for `Reach 100%% coverage #1` awaits you" in shown
+    assert not find_unseen(shown)
+    gesture = seen(case, raw.replace(b'decision: ""', b"decision: approve"))
+    assert gesture is not None
+    assert isinstance(gesture, PlanApproved)
 
 
 REMARK = "> Please leave the tests alone.\n"
 
 
 @pytest.mark.parametrize("old", ["> - **Approve**", "> - **Ask for changes**", "> **Where**"])
-@pytest.mark.thinned(2)
-def test_text_typed_into_box_moves_below_it(tmp_path: Path, old: str) -> None:
+def test_text_typed_into_box_moves_below_it(old: str) -> None:
     """In reading view it looks like the place to answer in.
 
     And in placet's own words nobody else's may stand.
     """
-    vault = planned(tmp_path)
-    shown = box(vault.plan())
-    edit(vault.plan(), f"\n{old}", f"\n{REMARK}{old}")
-    vault.here()
-    text = vault.plan().read_text()
-    assert box(vault.plan()) == shown
+    typed = RAW.decode().replace(f"\n{old}", f"\n{REMARK}{old}")
+    assert REMARK in typed
+    gesture = seen(CASE, typed.encode())
+    assert gesture is not None
+    assert isinstance(gesture, BoxStale)
+    raw = box_written(typed.encode(), box_of(CASE), CASE)
+    text = raw.decode()
+    assert shown_in(raw) == shown_in(RAW)
     assert text.count(REMARK) == 1
     kept = f"\n\n> [!note] Moved here from placet's box\n{REMARK}\n"
     assert f"{kept}> [!info] About this plan" in text
-    vault.here()
-    assert vault.plan().read_text() == text, "once is enough"
-    vault.approve()
-    vault.here()
-    assert REMARK in (vault.root / "Inbox/Archive/say-hello_plan.md").read_text()
-    assert [row["metadata"]["edited"] for row in vault.rows("plan.approved")] == [True]
+    assert box_written(raw, box_of(CASE), CASE) == raw, "once is enough"
+    gesture = seen(CASE, raw.replace(b'decision: ""', b"decision: approve"))
+    assert gesture is not None
+    assert isinstance(gesture, PlanApproved)
+    assert plan_digest(raw) != plan_digest(RAW), "it is an edit"
 
 
 def test_text_typed_during_approval_is_kept_once(
@@ -391,7 +431,7 @@ def test_text_typed_during_approval_is_kept_once(
 
 @pytest.mark.parametrize("text", ["# Plan\n", "\n\n# Plan\r\n", "", "%% placet %%\nmine\n"])
 def test_text_below_a_box_keeps_every_character(text: str) -> None:
-    body = with_box(text, ["> one", ">", "> two"])
+    body = boxed(text, ["> one", ">", "> two"])
     assert without_box(body) == text
     found = find_box(body)
     assert found is not None
@@ -414,9 +454,9 @@ def test_box_marks_elsewhere_are_plain_text(body: str) -> None:
 
 def test_box_is_not_part_of_digest() -> None:
     head, text = "---\ntrace_id: x\nstatus: review\n---\n", "# Plan\n"
-    boxed = [head + with_box(text, lines) for lines in (["> one"], ["> two", "> three"])]
-    assert len({plan_digest(raw.encode()) for raw in [head + text, *boxed]}) == 1
-    open_box = boxed[0].replace(END, "")
+    notes = [head + boxed(text, lines) for lines in (["> one"], ["> two", "> three"])]
+    assert len({plan_digest(raw.encode()) for raw in [head + text, *notes]}) == 1
+    open_box = notes[0].replace(END, "")
     assert plan_digest(open_box.encode()) != plan_digest((head + text).encode())
 
 
@@ -432,44 +472,41 @@ def test_a_failed_plans_comments_reach_the_next_planner(tmp_path: Path) -> None:
     assert "[[say-hello_plan_r1]]" in vault.plan().read_text()
 
 
-def test_approved_plan_is_not_shown_as_awaiting(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path)
-    asks = {"question": "Which?", "options": ["a", "b"]}
-
-    def asker(ask: Ask) -> Reply:
-        is_plan = ask.purpose is not Purpose.EXECUTE
-        return greeter(ask) if is_plan else says(("ask_person", asks))
-
-    with looping(vault, model=lambda: Fake(asker), time=Time()) as running:
-        vault.drop("Say hello\n")
-        running.settle()
-        vault.approve()
-        running.settle()
-        assert "is approved" in vault.active().read_text()
-        assert "awaits you" not in vault.active().read_text()
+@pytest.mark.parametrize("work", [State.APPROVED, State.RUNNING])
+def test_approved_plan_is_not_shown_as_awaiting(work: State) -> None:
+    asking = Asking(work, "call", "Inbox/Questions/q.md", "d", "t", 1)
+    for case in (
+        replace(CASE, state=work),
+        replace(CASE, state=State.ASKING, asking=asking),
+    ):
+        title, *_ = lines_of_box(RAW, case)
+        assert "is approved" in title
+        assert "awaits you" not in title
 
 
-def test_rejected_plan_without_properties_gets_no_box(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path)
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
-        vault.drop("Say hello\n")
-        running.settle()
-        rejected = vault.plan().rename(vault.root / "Inbox/Rejected/say-hello_rejected.md")
-        running.settle()
-        bare = re.sub(r"(?m)^trace_id.*\n", "", rejected.read_text()).replace("%% placet %%\n", "")
-        rejected.write_text(bare)
-        running.settle()
-    assert rejected.read_text() == bare
+def test_rejected_plan_without_properties_gets_no_box() -> None:
+    case = replace(
+        CASE, state=State.REJECTED, plan=replace(CASE.plan, path="Inbox/Rejected/r_rejected.md")
+    )
+    raw = RAW.replace(b"status: review", b"status: rejected")
+    gesture = seen(case, raw)
+    assert gesture is not None
+    assert isinstance(gesture, BoxStale)
+    bare = re.sub(r"(?m)^trace_id.*\n", "", raw.decode()).replace("%% placet %%\n", "").encode()
+    assert seen(case, bare) is None
+    assert box_written(bare, box_of(case), case) == bare
 
 
 @pytest.mark.parametrize("key", ["revision", "request_id", "trace_id"])
-def test_plan_that_lost_a_key_is_not_approved(tmp_path: Path, key: str) -> None:
-    vault = planned(tmp_path)
-    text = re.sub(rf"(?m)^{key}:.*\n", "", vault.plan().read_text())
-    vault.plan().write_text(text.replace('decision: ""', "decision: approve"))
-    vault.here()
-    assert not vault.rows("plan.approved")
-    assert not vault.rows("execution.started")
+@pytest.mark.parametrize("folder", ["Inbox/Plans", "System/Active"])
+def test_plan_that_lost_a_key_is_not_approved(key: str, folder: str) -> None:
+    case = replace(CASE, plan=replace(CASE.plan, path=f"{folder}/r_plan.md", revision=1))
+    approved = RAW.replace(b'decision: ""', b"decision: approve")
+    gesture = seen(case, approved)
+    assert gesture is not None
+    assert isinstance(gesture, PlanApproved)
+    gesture = seen(case, re.sub(rf"(?m)^{key}:.*\n", "", approved.decode()).encode())
+    assert not isinstance(gesture, PlanApproved)
 
 
 @pytest.mark.parametrize("key", ["revision", "request_id"])
@@ -482,15 +519,11 @@ def test_line_in_the_box_survives_a_lost_key(tmp_path: Path, key: str) -> None:
     assert kept == [vault.plan()]
 
 
-def test_long_box_is_recognised_as_placets(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
+def test_long_box_is_recognised_as_placets() -> None:
     write = ["hello.txt", *(f".*/f{number}.txt" for number in range(199))]
-    plan = {**PLAN, "scope": {"write": write}}
-    vault.plays(plan)
-    vault.drop("Say hello.\n")
-    vault.here()
-    before = vault.plan().read_text()
-    assert box(vault.plan()).count("\n") > 900
-    vault.here()
-    assert vault.plan().read_text() == before
-    assert "Moved here" not in before
+    raw = note(replace(PLAN_OF_ONE, scope=scope_from({"write": write})))
+    case = knowing(raw)
+    assert len(shown_in(raw)) > 900
+    assert is_own_box(shown_in(raw), case)
+    assert box_edits_to_text(raw, case) == raw
+    assert box_written(raw, box_of(case), case) == raw

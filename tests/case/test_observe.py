@@ -25,23 +25,20 @@ from placet.case.case import (
     KnownPlan,
     LastOutcome,
     NoteSeen,
-    Person,
     Rejection,
     Request,
 )
-from placet.case.commands import Decision, Move, Stamp
+from placet.case.commands import Decision, Stamp
 from placet.case.decide import decide
 from placet.case.events import (
     BY_PROPERTY,
     ApprovalRefused,
-    Drafted,
     Gesture,
     MissionCompleted,
     MissionFailed,
     PlanApproved,
     PlanRejected,
     RejectionExplained,
-    RevisionAsked,
 )
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note, rejection_in
@@ -53,7 +50,6 @@ from placet.chat.messages import Ask, Purpose, Reply
 from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
 from placet.note.frontmatter import read_note
-from placet.plan.digest import plan_text
 from placet.tools.registry import PLANNABLE
 from vaultkit import TestVault, until
 
@@ -103,50 +99,6 @@ def ended(case: Case, kind: type[MissionCompleted] | type[MissionFailed]) -> Dec
     decision = decide(case, kind(1, b"# Report\n", "r.md", {"base": "b", "commit": ""}), NOW)
     assert decision is not None
     return decision
-
-
-@pytest.mark.parametrize(
-    ("kind", "status", "home"),
-    [
-        (MissionFailed, "error", "Inbox/Plans/say-hello_plan.md"),
-        (MissionCompleted, "completed", "Inbox/Archive/say-hello_plan.md"),
-    ],
-)
-def test_running_plan_moved_to_requests_is_archived(
-    kind: type[MissionCompleted] | type[MissionFailed], status: str, home: str
-) -> None:
-    where = "Inbox/Requests/odd name.md"
-    plan = replace(CASE.plan, path=where)
-    running = replace(CASE, state=State.RUNNING, stop="moved", plan=plan)
-    decision = ended(running, kind)
-    used_up = {} if status == "completed" else {"approved_by": None, "approved_at": None}
-    assert (
-        Stamp(where, {"status": status, **used_up}, seen={"status": "approved"})
-        in decision.commands
-    )
-    assert Move(where, home) in decision.commands
-    assert decision.case.plan.path == home
-
-
-def test_withdrawn_running_plan_stays_where_user_moved_it() -> None:
-    running = replace(CASE, state=State.RUNNING, stop="taken back")
-    decision = ended(running, MissionFailed)
-    assert decision.case.plan.path == CASE.plan.path
-    assert not [c for c in decision.commands if isinstance(c, Move) and c.src == CASE.plan.path]
-
-
-def test_revision_names_its_reviewer() -> None:
-    note = plan_at(CASE.plan.path, keys="status: needs_revision")
-    asked = decide(CASE, RevisionAsked(note, None, Person("cleo", "cli")), NOW)
-    assert asked is not None
-    text = plan_at(CASE.plan.path).raw.replace(b"revision: 1", b"revision: 2")
-    drafted = Drafted(asked.case.generation, text, 2)
-    revised = decide(asked.case, drafted, "2026-02-02T00:00:00.000Z")
-    assert revised is not None
-    meta = read_note(revised.texts[0]).meta
-    assert meta["reviewed_by"] == "cleo"
-    assert str(meta["reviewed_at"]).startswith("2026-01-02")
-    assert revised.texts[1] == plan_text(text), "they are not part of what is approved"
 
 
 def said(state: State, *notes: NoteSeen, **changes: str) -> dict[str, str]:
@@ -339,42 +291,6 @@ def test_an_old_status_of_a_plan_is_stale(
     assert [pair for pair in found if pair[0] is plan] == (
         [] if wanted is None else [(plan, wanted)]
     )
-
-
-def test_lost_status_is_stamped_again_after_rename(tmp_path: Path) -> None:
-    vault = vault_with_plan(tmp_path)
-    with looping(vault, model=lambda: Fake(greeter)) as run:
-        run.settle()
-        note = vault.root / "Inbox/Requests/Say hello.md"
-        edit(note, "status: planned", "status: planning")
-        note = note.rename(note.with_name("Greet.md"))
-        run.settle()
-        assert "status: planned" in note.read_text()
-
-
-def test_a_note_that_changes_meanwhile_gets_no_status(tmp_path: Path) -> None:
-    vault = vault_with_plan(tmp_path)
-    note = vault.root / "Inbox/Requests/Say hello.md"
-    with looping(vault, model=lambda: Fake(greeter)) as run:
-        run.settle()
-        edit(note, "status: planned", "status: planning")
-        (case,) = run.loop.cases.values()
-        old = inspect_note("Inbox/Requests/Say hello.md", note.read_bytes(), "cleo")
-        edit(note, "status: planning", "status: pending")
-        run.loop.decider._renew_statuses(case, CaseNotes(old))
-        assert "status: pending" in note.read_text()
-
-
-def test_stop_after_last_step_archives_completed_plan() -> None:
-    plan = replace(CASE.plan, path="Inbox/Rejected/x.md")
-    case = replace(CASE, state=State.RUNNING, stop="its plan was rejected", plan=plan)
-    decision = decide(case, MissionCompleted(1, b"# Report\n", "r.md", {}), NOW)
-    assert decision is not None
-    assert (
-        Stamp(plan.path, {"status": "completed"}, seen={"status": "approved"}) in decision.commands
-    )
-    assert decision.case.plan.path == "Inbox/Archive/say-hello_plan.md"
-    assert any(b"You stopped this mission after its last step" in one for one in decision.texts)
 
 
 def test_branch_fate_keeps_question_open() -> None:

@@ -6,8 +6,6 @@ The simulation shows the rest: renamed, swapped and replaced notes, and the name
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -15,14 +13,18 @@ from unicodedata import normalize
 
 import pytest
 
-from looping import Fake, Time, bare_vault, greeter, looping, says
+from looping import Fake, Time, bare_vault, greeter, looping
+from placet.activity import Action
+from placet.case.callout import box_of, with_box
 from placet.case.case import Case, KnownPlan
+from placet.case.decide import decide
+from placet.case.events import RequestGone, RequestPending
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
+from placet.case.observe import gestures, observe
 from placet.case.sorting import copies, sort_notes
-from placet.chat.messages import Ask, Purpose, Reply
 from placet.plan.digest import plan_digest
-from vaultkit import TestVault
+from placet.tools.registry import PLANNABLE
 
 TRACE = "9b20b19d-bd92-5906-8be0-05a93c00a401"
 CASE = Case(
@@ -33,16 +35,10 @@ CASE = Case(
     plan=KnownPlan(path="Inbox/Plans/todo_plan.md", revision=1),
 )
 
-
-def cases_of(vault: TestVault) -> dict[str, tuple[str, str]]:
-    """Return by request_id the state and the request's place."""
-    with closing(sqlite3.connect(vault.db)) as connection:
-        return {
-            name: (state, path)
-            for name, state, path in connection.execute(
-                "SELECT request_id, state, body->>'request_path' FROM cases"
-            )
-        }
+OTHER = "0b20b19d-bd92-5906-8be0-05a93c00a402"
+REQUEST = f"---\ntrace_id: {TRACE}\nstatus: planned\n---\nSay hello\n".encode()
+PLAN_TEXT = f"---\ntrace_id: {TRACE}\nrequest_id: todo\nrevision: 1\n---\n# X\n".encode()
+PLAN = inspect_note("Inbox/Plans/todo_plan.md", with_box(PLAN_TEXT, box_of(CASE)), "ann")
 
 
 def test_trace_id_wins_over_path() -> None:
@@ -101,15 +97,18 @@ def test_slowly_copied_plan_is_not_withdrawn(tmp_path: Path) -> None:
     assert vault.rows("plan.approved")
 
 
-def test_overwritten_request_is_withdrawn(tmp_path: Path) -> None:
-    vault, time = bare_vault(tmp_path), Time()
-    with looping(vault, model=lambda: Fake(greeter), time=time) as running:
-        one = vault.drop("Paint the fence\n", "a.md")
-        other = vault.drop("Write a letter\n", "b.md")
-        running.settle()
-        other.replace(one)
-        running.settle()
-    assert [row["entity_id"] for row in vault.rows("request.withdrawn")] == ["a"]
+def test_overwritten_request_is_withdrawn() -> None:
+    other = replace(CASE, trace_id=OTHER, request_id="b", request_path="Inbox/Requests/b.md")
+    written_over = inspect_note(
+        CASE.request_path, f"---\ntrace_id: {OTHER}\n---\nWrite a letter\n".encode(), "ann"
+    )
+    found = sort_notes({TRACE: CASE, OTHER: other}, [written_over, PLAN])
+    assert found.of_case[OTHER].request is written_over
+    gesture = observe(CASE, found.of_case[TRACE], PLANNABLE)
+    assert gesture is not None
+    assert isinstance(gesture, RequestGone)
+    gesture = observe(other, found.of_case[OTHER], PLANNABLE)
+    assert not isinstance(gesture, RequestGone)
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 0.2])
@@ -136,36 +135,29 @@ def test_renamed_note_under_constant_writes_is_not_withdrawn(
     assert not vault.rows("plan.withdrawn")
 
 
-def test_an_ended_request_without_its_properties_stays_itself(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path)
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
-        note = vault.drop("Say hello\n", "todo.md")
-        running.settle()
-        vault.plan("todo").rename(vault.root / "Inbox/Rejected/todo_rejected.md")
-        running.settle()
-        note.write_text("Say hello\n")
-        running.settle()
-    assert cases_of(vault) == {"todo": ("review", "Inbox/Requests/todo.md")}
+def test_an_ended_request_without_its_properties_stays_itself() -> None:
+    asked = inspect_note(CASE.request_path, REQUEST, "ann")
+    ended = replace(CASE, state=State.REJECTED, request_digest=asked.digest)
+    bare = inspect_note(CASE.request_path, b"Say hello\n", "ann")
+    found = sort_notes({TRACE: ended}, [bare])
+    assert found.of_case[TRACE].request is bare
+    assert not found.new
+    gesture = observe(ended, found.of_case[TRACE], PLANNABLE)
+    assert gesture is not None
+    assert isinstance(gesture, RequestPending)
 
 
-def test_unreadable_request_is_not_withdrawn(tmp_path: Path) -> None:
-    def gives_up(ask: Ask) -> Reply:
-        is_plan = ask.purpose is not Purpose.EXECUTE
-        return greeter(ask) if is_plan else says(("give_up", {"reason": "It is impossible."}))
-
-    vault = bare_vault(tmp_path)
-    with looping(vault, model=lambda: Fake(gives_up), time=Time()) as running:
-        note = vault.drop("Say hello\n")
-        running.settle()
-        vault.approve()
-        running.settle()
-        good = note.read_text()
-        note.write_text(good.replace("status:", "status: ["))
-        running.settle()
-        assert cases_of(vault)["say-hello"] == ("failed", "Inbox/Requests/Say hello.md")
-        note.write_text(good.replace("status: error", "status: pending"))
-        running.settle()
-    assert cases_of(vault)["say-hello"] == ("review", "Inbox/Requests/Say hello.md")
+def test_unreadable_request_is_not_withdrawn() -> None:
+    good = inspect_note(CASE.request_path, REQUEST, "ann")
+    failed = replace(CASE, state=State.FAILED, request_digest=good.digest)
+    broken = inspect_note(good.path, REQUEST.replace(b"status:", b"status: ["), "ann")
+    assert broken.problem
+    its = sort_notes({TRACE: failed}, [broken, PLAN]).of_case[TRACE]
+    assert its.request is broken
+    assert RequestGone not in map(type, gestures(failed, its, PLANNABLE))
+    pending = inspect_note(good.path, REQUEST.replace(b"planned", b"pending"), "ann")
+    its = sort_notes({TRACE: failed}, [pending, PLAN]).of_case[TRACE]
+    assert RequestPending in map(type, gestures(failed, its, PLANNABLE))
 
 
 @pytest.mark.parametrize("comes", ["copied", "moved"])
@@ -209,14 +201,15 @@ def test_composed_and_decomposed_names_are_the_same(tmp_path: Path) -> None:
     assert "brief as a bee" in "".join(ask.system)
 
 
-def test_rows_of_edits_say_edit(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path)
-    with looping(vault, model=lambda: Fake(greeter), time=Time()) as running:
-        note = vault.drop("Say hello\n")
-        running.settle()
-        note.write_text(note.read_text() + "And goodbye\n")
-        running.settle()
-    assert [row["metadata"]["via"] for row in vault.rows("request.edited")] == ["edit"]
+def test_rows_of_edits_say_edit() -> None:
+    edited = inspect_note(CASE.request_path, REQUEST + b"And goodbye\n", "ann")
+    its = sort_notes({TRACE: CASE}, [edited, PLAN]).of_case[TRACE]
+    gesture = observe(CASE, its, PLANNABLE)
+    assert gesture is not None
+    decision = decide(CASE, gesture, "2026-01-02T03:04:05.000Z")
+    assert decision is not None
+    (row,) = (row for row in decision.rows if row.action is Action.REQUEST_EDITED)
+    assert row.metadata["via"] == "edit"
 
 
 def test_note_at_plan_path_has_plan_digest() -> None:

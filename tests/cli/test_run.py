@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from placet.activity import Action, CommittedRow
+from placet.activity import CommittedRow
 from placet.case.story import Story, Verbosity
 from placet.cli.stderr_writer import StderrWriter
 from placet.client import log as log_file
 from placet.client.log import Log
-from placet.plan.differences import diff_callout
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 PLANNING = ("plan", [{"calls": [("submit_plan", PLAN)]}])
@@ -114,50 +113,6 @@ def test_unfinished_work_is_named_at_exit_and_start(
         assert "1 mission resumes: say-hello, step 1 of 1" in again.read_text()
 
 
-def test_every_action_is_printable_with_any_metadata() -> None:
-    story = Story()
-    for action in [*Action, "of.tomorrow"]:
-        for metadata in (
-            "{}",
-            '{"reason": null, "steps": null, "files_changed": null, "cost_usd": null, "kind": "transient"}',
-        ):
-            story.line(
-                CommittedRow(
-                    1,
-                    "2026-11-22T10:00:00.000Z",
-                    "t" * 8,
-                    "system",
-                    "",
-                    str(action),
-                    "mission",
-                    "say-hello",
-                    metadata,
-                    "0" * 64,
-                )
-            )
-
-
-def test_request_name_cannot_move_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    row = CommittedRow(
-        1,
-        "2026-11-22T10:00:00.000Z",
-        "t" * 8,
-        "human",
-        "",
-        "request.detected",
-        "request",
-        "odd",
-        '{"path": "Inbox/Requests/\\u001b[2J\\u202eodd.md", "reviewed_by": "ada"}',
-        "0" * 64,
-    )
-    with StderrWriter(Verbosity.EVENT, times=False) as voice:
-        voice.rows([row])
-        voice.say("two\nlines")
-    assert capsys.readouterr().err == (
-        "odd: request seen: Inbox/Requests/\\x1b[2J\\u202eodd.md; a plan follows\ntwo\nlines\n"
-    )
-
-
 def test_run_output_fits_terminal_and_service_omits_times(
     vault: TestVault,
 ) -> None:
@@ -208,49 +163,6 @@ def a_row(action: str, metadata: Mapping[str, str]) -> CommittedRow:
     )
 
 
-def test_run_line_omits_difference_and_repeats() -> None:
-    story = Story()
-    why = "It was changed while its mission runs.\n" + diff_callout(
-        "a\n" * 9 + "b\n", "a\n" * 9 + "c\n"
-    )
-    assert "diff" in why
-    cut = why[:-20]
-    for action, reason in (("note.explained", why), ("request.invalid", cut)):
-        _, line = story.line(a_row(action, {"path": "System/Active/x.md", "reason": reason})) or (
-            None,
-            "",
-        )
-        assert line.endswith("It was changed while its mission runs.")
-    assert story.line(
-        a_row("failure.detected", {"description": "Noticed: 3 iterations in a row."})
-    ) == (
-        Verbosity.EVENT,
-        "say-hello: noticed: 3 iterations in a row.",
-    )
-    assert story.line(
-        a_row(
-            "execution.failed",
-            {"reason": "model_error", "iterations": 3, "detail": "The server said no."},
-        )
-    ) == (
-        Verbosity.TROUBLE,
-        "say-hello: failed: the model could not continue after 3 iterations: The server said no.",
-    )
-    assert story.line(a_row("pr.reverted", {"branch": "feat/x", "reviewed_by": "cleo"})) == (
-        Verbosity.EVENT,
-        "say-hello: the merge of feat/x was undone by cleo",
-    )
-    seen = {"branch": "feat/x", "into": "main", "commit_sha": "0123456789abcdef"}
-    assert story.line(a_row("pr.reverted", seen)) == (
-        Verbosity.EVENT,
-        "say-hello: feat/x was reverted on main by commit 0123456789ab",
-    )
-    assert story.line(a_row("pr.merged", seen)) == (
-        Verbosity.EVENT,
-        "say-hello: feat/x was merged into main by commit 0123456789ab",
-    )
-
-
 def test_side_note_repeating_last_message_is_not_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -282,13 +194,6 @@ def test_failed_planning_is_printed_once() -> None:
     assert [told[1] for row in rows if (told := story.line(row))] == [
         f"say-hello: there is no plan: {why}"
     ]
-
-
-def test_long_line_is_cut_between_words() -> None:
-    row = a_row("request.invalid", {"path": "x.md", "reason": "`priority: 1234567` " * 40})
-    told = Story().line(row)
-    assert told is not None
-    assert re.search(r" (`priority:|1234567`) …$", told[1])
 
 
 def test_log_keeps_what_was_printed(

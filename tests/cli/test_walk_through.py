@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_decide import QUESTION, WIDER, amendment, asking_vault, question, told
+from tests.client.test_decisions import QUESTION, WIDER, amendment, asking_vault, question, told
 
 from placet.cli.screen import rendered
 from placet.client.cases import status

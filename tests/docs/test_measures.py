@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 DAEMON = Path(__file__).parents[2] / "daemon"
+TESTS = Path(__file__).parents[1]
 PACKAGES = ("placet", "placet_board", "placet_team")
 MAX_FUNCTION_LINES = 60
 
@@ -70,3 +71,25 @@ def test_work_is_known_by_acting_state() -> None:
                 if any(map(_is_state, sides)) and any(_names(side) & OF_WORK for side in sides):
                     direct.add((str(path.relative_to(DAEMON)), node.lineno))
     assert {name for name, _ in direct} <= MAY_COMPARE_STATE.keys(), direct
+
+
+ROOMS = {"placet_board": "board", "placet_team": "team"}
+BIG = 150
+
+
+def test_every_big_module_has_a_test_file() -> None:
+    """In its room's folder, under its name; in `tests/property` for a module of no room."""
+    without = []
+    for package in PACKAGES:
+        for path in sorted((DAEMON / package).rglob("*.py")):
+            size = sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(path.read_text())))
+            inside = path.relative_to(DAEMON / package).parts
+            room = ROOMS.get(package) or (inside[0] if len(inside) > 1 else "property")
+            if size >= BIG and not (TESTS / room / f"test_{path.stem}.py").exists():
+                without.append(f"{path.relative_to(DAEMON)}: {size} statements")
+    assert not without
+
+
+def test_property_tests_use_hypothesis() -> None:
+    found = sorted((TESTS / "property").glob("test_*.py"))
+    assert not [path.name for path in found if "from hypothesis import" not in path.read_text()]

@@ -16,10 +16,14 @@ import tests.quick as quick
     ("path", "tests"),
     [
         ("daemon/placet/note/box.py", ["tests/note/"]),
+        (
+            "daemon/placet/sandbox/run.py",
+            ["tests/sandbox/", "tests/contract/test_sandbox_level.py"],
+        ),
         ("daemon/placet_board/pages.py", ["tests/board/"]),
         ("daemon/placet_team/worker.py", ["tests/team/"]),
         ("daemon/docs/guide.md", ["tests/docs/"]),
-        ("tests/cli/test_why.py", ["tests/cli/test_why.py"]),
+        ("tests/cli/test_run.py", ["tests/cli/test_run.py"]),
         ("systemd/placet.service", []),
     ],
 )

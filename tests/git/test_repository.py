@@ -1105,7 +1105,7 @@ def test_running_git_of_dead_daemon_is_awaited(
     )
     (tmp_path / "bin/git").chmod(0o755)
     with monkeypatch.context() as patch, worktree.holding(wt.path) as held:
-        place = replace(worktree.inside(wt), held=held)
+        place = replace(worktree.git_dir_of_worktree(wt), held=held)
         patch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
         runner.run_git(place, "status")  # leaves something of itself at work
     monkeypatch.setattr(worktree, "CALL_TIMEOUT_S", 0.05)

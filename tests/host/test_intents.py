@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.property.test_who_decided import planned
+from tests.loop.test_gestures import planned
 
 from gitkit import git
 from placet.case.case import SOMEONE

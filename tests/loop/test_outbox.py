@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.property.test_approval_binds import ACTIVE, NOW, PLANS, REVIEW, TEXT, TRACE
+from tests.case.test_approval_binds import ACTIVE, NOW, PLANS, REVIEW, TEXT, TRACE
 
 from placet.case.commands import Move, Publish, Rewrite, Stamp
 from placet.case.decide import decide

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placet.agent.prompts import marked
-from placet.agent.report import ReportData, commands_table, outcome_of
 from placet.case.callout import PlanHead, box_of, compose, with_box
-from placet.case.case import Approval, Case
+from placet.case.case import Case
 from placet.case.life_cycle import State
-from placet.case.mission_result import (
-    ChangedFile,
-    CommandRun,
-    MissionResult,
-    Spent,
-    StepDone,
-)
 from placet.chat.budget import Complexity
-from placet.errors import End
 from placet.loop.side_notes import side_note
 from placet.note.box import find_box
 from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
@@ -164,56 +153,6 @@ def test_scope_and_names_are_inert_in_box(
     assert with_box(raw, box_of(case)) == raw
 
 
-@given(WORDS, WORDS, WORDS)
-@settings(max_examples=150, deadline=None)
-def test_report_content_is_inert(one: str, other: str, third: str) -> None:
-    title = "x" + one
-    plan = Plan(title, one, (Step(title), Step("y" + other)), Scope(("a",)))
-    case = Case(
-        ONE[1],
-        "r",
-        State.RUNNING,
-        request_path="Inbox/Requests/R.md",
-        approval=Approval(by=third, digest="d" * 64),
-    )
-    at = ReportData(
-        case,
-        plan,
-        Complexity.STANDARD,
-        third,
-        "anthropic",
-        "bubblewrap",
-        datetime(2026, 1, 1, tzinfo=UTC),
-        "s",
-        Frontmatter.YAML,
-    )
-    work = MissionResult(
-        branch="feat/r-1",
-        base="a" * 40,
-        steps=(StepDone(1, other, "c" * 40),),
-        files=(ChangedFile(third, "A", 1, 1),),
-        left_out=(other,),
-        commands=(CommandRun(third, 0),),
-        calls={one: 1},
-        spent=Spent(replies=1),
-        repository="/app",
-    )
-    finished = replace(work, summary=one, commit="b" * 40)
-    text = read_note(outcome_of(finished, at).report).body
-    assert_is_only_read(text, headings=7)
-    failed = replace(
-        work,
-        end=End.GAVE_UP,
-        detail=other,
-        error_type="X",
-        error={"error": one, "error_type": other},
-        last_success=third,
-    )
-    text = read_note(outcome_of(failed, at).report).body
-    assert not [span for span in spans(text) if ACTS.match(span)]
-    assert len(re.findall(r"(?m)^#{1,2} ", re.sub(r"(?ms)^(`{3,}).*?^\1`*$", "", text))) == 6
-
-
 @given(WORDS)
 @example("0\r\xa0[0]:")
 @settings(max_examples=400)
@@ -228,40 +167,6 @@ def test_agents_document_keeps_its_markdown() -> None:
     assert document(said) == f"##{said}"
     assert document("[a](https://b.c)") == r"[a]\(https\://b.c)"
     assert document("## Two\n###### Six") == "#### Two\n###### Six"
-
-
-def test_report_shortens_long_commands() -> None:
-    ran = (CommandRun(f"python -c {'x' * 230}", 0), CommandRun("ls", 1))
-    work = MissionResult(commands=ran, spent=Spent(replies=1), repository="")
-    lines = commands_table(work).splitlines()
-    assert max(map(len, lines)) < 120
-    assert lines[-1] == "| `ls` | 1 |"
-
-
-def test_report_and_row_name_at_most_200_files() -> None:
-    plan = Plan("T", "", (Step("Do"),), Scope(write=("**",)))
-    case = Case("1" * 8, "r", State.RUNNING, approval=Approval(by="me", digest="d" * 64))
-    at = ReportData(
-        case,
-        plan,
-        Complexity.STANDARD,
-        "me",
-        "anthropic",
-        "bubblewrap",
-        datetime(2026, 1, 1, tzinfo=UTC),
-        "s",
-        Frontmatter.YAML,
-    )
-    work = MissionResult(
-        files=tuple(ChangedFile(f"{n}.txt", "A", 1, 0) for n in range(1_000)),
-        spent=Spent(replies=1),
-        repository="/app",
-    )
-    ended = outcome_of(replace(work, commit="b" * 40), at)
-    assert len(ended.facts["files_changed"]) == 200
-    assert ended.facts["files_more"] == 800
-    assert ended.report.count(b".txt") == 200
-    assert b"And 800 more files." in ended.report
 
 
 @given(WORDS, WORDS)

@@ -21,12 +21,12 @@ from playwright.sync_api import (
     expect,
     sync_playwright,
 )
+from tests.stories.realplans import PLANS
 
 from boardhttp import Served
 from boardhttp import served as board
 from boardkit import ask, board_vault, planned
 from gitkit import git, settle_home
-from realplans import PLANS
 from vaultkit import ME, TestVault, meddling, running, until
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")

@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
-from tests.cli.test_decide import QUESTION, WIDER, asking_vault, question
+from tests.client.test_decisions import QUESTION, WIDER, asking_vault, question
 
 from boardhttp import served
 from disks import read_only

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.stories.exercises import EXERCISES, Exercise
 
-from exercises import EXERCISES, Exercise
 from gitkit import git, make_repo, write
 from placet.sandbox.box import Level
 from placet.sandbox.probe import probe

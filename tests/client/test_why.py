@@ -13,7 +13,7 @@ from time import sleep
 from unittest.mock import patch
 
 import pytest
-from tests.cli.test_why import CASE, Row
+from tests.case.test_explain import CASE, Row
 
 from gitkit import make_repo
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says, turns_taken

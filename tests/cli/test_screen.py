@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_decide import QUESTION, WIDER, asking_vault
+from tests.client.test_decisions import QUESTION, WIDER, asking_vault
 
 from looping import Fake, bare_vault, greeter, looping
 from placet.case.life_cycle import State
 from placet.case.story import Story
 from placet.chat.messages import Ask, Reply, Usage
-from placet.cli import screen
 from placet.cli.screen import status_screen
-from placet.client.cases import Progress, call_under_way, case_line, plans, show, status
-from placet.client.texts import problems
+from placet.client.cases import Progress, status
 from placet.client.words import turn
-from placet.disk.vault import Vault
-from placet.host.clock import wall
-from placet.journal.writes import AddRecord
 from placet.wording import age
 from ptykit import links, on_terminal, seen, terminal, too_long
 from vaultkit import PLAN, TestVault, make_vault, running, until
@@ -41,10 +34,9 @@ def paid(ask: Ask) -> Reply:
     return replace(greeter(ask), usage=Usage(100_000, 1_000), model="claude-opus-5-5")
 
 
-@pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
+def known_vault(folder: Path) -> TestVault:
     """Three missions done, one plan that waits, one of a hostile title, one note unusable."""
-    vault = bare_vault(tmp_path_factory.mktemp("known"))
+    vault = bare_vault(folder)
     model = Fake(paid, provider="anthropic", name="claude-opus-5-5")
     with looping(vault, model=lambda: model) as run:
         for name in ("one", "two", "three"):
@@ -60,6 +52,11 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
         run.settle()
     assert len(vault.rows("execution.completed")) == 3
     return vault
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
+    return known_vault(tmp_path_factory.mktemp("known"))
 
 
 @pytest.mark.parametrize("columns", [80, 44, 200])
@@ -119,55 +116,6 @@ def test_no_color_and_pipe_disable_colours(known: TestVault) -> None:
         assert "\x1b" not in known.cli(*command).stdout, command
 
 
-def test_json_output_keeps_all_keys(known: TestVault) -> None:
-    cases = {
-        case["request_id"]: case
-        for case in json.loads(known.click("status", "--json").stdout)["cases"]
-    }
-    waiting = next(case for ident, case in cases.items() if ident.startswith("a-request"))
-    assert waiting["estimate"]["missions"] == 3
-    assert (
-        waiting["estimate"]["median_usd"] == waiting["estimate"]["most_usd"] == pytest.approx(0.84)
-    )
-    assert 0 <= waiting["age_s"] < 600
-    assert cases["one"]["estimate"] is None
-    assert cases["one"]["approved_by"], "also once its mission is over"
-    assert {"state", "title", "since", "plan", "intent", "asking"} <= waiting.keys()
-    # the same numbers as in the plan's own callout
-    assert (
-        "Similar missions: about $0.84, up to $0.84 so far."
-        in (known.root / waiting["plan"]).read_text()
-    )
-    assert [one.request_id for one in plans(known.site)] == [
-        ident for ident, case in cases.items() if case["state"] == "review"
-    ]
-    assert show(known.site, "one").estimate is None
-
-
-def test_cases_ended_before_yesterday_are_counted(
-    known: TestVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = status(known.site)
-    now = status_screen(found)
-    monkeypatch.setattr(screen, "wall", lambda: wall() + timedelta(days=3))
-    later = status_screen(found)
-    assert "Ended since yesterday" in now
-    assert "Ended since yesterday" not in later
-    assert "3 ended earlier" in seen(later)
-
-
-def test_running_case_shows_its_step(known: TestVault) -> None:
-    found = status(known.site)
-    case = replace(
-        next(one for one in found.cases if one.request_id == "one"),
-        state=State.RUNNING,
-        progress=Progress(1, 2, 3, 0.25, 1.0),
-    )
-    text = seen(status_screen(replace(found, cases=(case,), daemon="pid 1")))
-    assert "Under way (1)" in text
-    assert "step 1 of 2 done, 3 iterations, $0.2500 of $1.00" in " ".join(text.split())
-
-
 def test_status_of_thirty_requests_fits_one_screen(known: TestVault) -> None:
     found = status(known.site)
     (ended, *_, waits, _) = sorted(found.cases, key=lambda case: case.state)
@@ -214,18 +162,6 @@ def test_open_question_is_shown_in_full_with_link(
     )
     _, wide = on_terminal(vault, command, columns=300)
     assert words in " ".join(seen(wide).split())
-
-
-def test_decision_that_waits_for_daemon_is_under_way(tmp_path: Path) -> None:
-    vault = asking_vault(tmp_path, approved=False)
-    vault.drop("# Another\n", "Another.md")
-    assert "Waits for you (1)" in seen(on_terminal(vault, "status")[1])
-    vault.click("approve", "say-hello", "--yes")
-    words = " ".join(seen(on_terminal(vault, "status", columns=200)[1]).split())
-    assert "Under way (1)" in words
-    assert "`placet approve` waits for the daemon" in words
-    assert "Nothing waits for you." in words
-    assert "notes 1 note changed since the daemon last ran" in words
 
 
 def test_age_uses_largest_unit() -> None:
@@ -319,39 +255,6 @@ def test_status_shows_the_command_that_runs(known: TestVault) -> None:
     assert turn(case, daemon=True).endswith("$0.2500; run_command npm test for 1 min")
 
 
-def test_tool_call_is_running_until_outcome_is_recorded(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path)
-    begun = {"tool": "run_command", "input": {"command": "npm", "args": ["test"]}}
-    with looping(vault, model=lambda: Fake(greeter)) as run:
-        vault.drop("Say hello.\n")
-        run.settle()
-        case = vault.site.case("say-hello")
-        trace, attempt, journal = case.trace_id, case.generation, run.loop.ports.journal
-        journal.commit(
-            [AddRecord(trace, attempt, 998, "intent", "call:9:0", json.dumps(begun).encode())]
-        )
-        approval = replace(case.approval, digest=case.plan.digest)
-        runs = replace(case, state=State.RUNNING, approval=approval)
-        with vault.site.reader("say-hello") as reader, Vault(vault.root) as folder:
-            assert call_under_way(reader, case) == "run_command npm test"
-            line = case_line(vault.site, folder, reader, runs, {})
-        assert line.progress.now == "", "nothing runs without a daemon"
-        journal.commit([AddRecord(trace, attempt, 999, "outcome", "call:9:0", b"{}")])
-        with vault.site.reader("say-hello") as reader:
-            assert call_under_way(reader, case) == ""
-
-
-def test_status_shows_every_problem_of_a_note(tmp_path: Path) -> None:
-    vault = bare_vault(tmp_path)
-    with looping(vault, model=lambda: Fake(greeter)) as run:
-        vault.drop("---\npriority: 12\nbudget_usd: -1\n---\nSay hello.\n")
-        run.settle()
-    for shown in (vault.click("status").stdout, status_screen(status(vault.site))):
-        assert "`priority: 12` is not" in shown
-        assert "`budget_usd: -1` is not" in shown
-    assert problems("In its way:\nthe lock\nMore.", 50) == ["In its way: the lock", "More."]
-
-
 def test_newline_in_file_name_is_escaped_everywhere(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     path = "Inbox/Requests/say\\nhello.md"
@@ -373,36 +276,3 @@ def test_newline_in_file_name_is_escaped_everywhere(tmp_path: Path) -> None:
     assert all(path in text for text in shown[1:6])
     told = "\n".join(shown).replace(path, "").replace("`say\\nhello", "")
     assert not re.search(r"say(\n|\\\\n| )hello.md", told)
-
-
-@pytest.mark.parametrize("thing", ["folder", "link", "pipe", "too large"])
-def test_unreadable_plan_hides_no_request(tmp_path: Path, thing: str) -> None:
-    vault = bare_vault(tmp_path)
-    with looping(vault, model=lambda: Fake(greeter)) as run:
-        for name in ("one", "two"):
-            vault.drop("Say hello.\n", f"{name}.md")
-            run.settle()
-    plan = vault.plan("one")
-    plan.unlink()
-    match thing:
-        case "folder":
-            plan.mkdir()
-        case "link":
-            plan.symlink_to("elsewhere")
-        case "pipe":
-            os.mkfifo(plan)
-        case _:
-            plan.write_bytes(b"x" * 20_000_000)
-    names = [case.request_id for case in status(vault.site).cases]
-    assert sorted(names) == ["one", "two"]
-    assert show(vault.site, "one").plan_text is None
-    assert plans(vault.site)
-
-
-def test_a_note_with_two_lines_counts_once(vault: TestVault) -> None:
-    vault.plays(PLAN)
-    vault.drop("Say hello.\n")
-    vault.here()
-    vault.active().write_text(vault.plan().read_text())
-    vault.here()
-    assert "Notes (2)" in vault.click("status").stdout

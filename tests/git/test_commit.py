@@ -331,17 +331,6 @@ def test_full_disk_in_git_is_retried(tmp_path: Path, call: str, file: str) -> No
     assert git(mission(path, tmp_path).path, "status", "--porcelain") == ""
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-def test_failed_worktree_creation_leaves_nothing(tmp_path: Path) -> None:
-    repo = repository.open_repo(make_repo(tmp_path / "theirs"))
-    place, base = tmp_path / "plan", repository.head(repo)
-    lock = repo.common_dir / "worktrees/plan/index.lock"
-    with failing(tmp_path, "write", lock), pytest.raises(runner.GitError, match="write error"):
-        worktree.add_worktree(repo, place, "", base)
-    assert not place.exists()
-    assert worktree.registered(repo, place) is None
-
-
 def test_commit_succeeds_without_reflog(tmp_path: Path) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
     (wt.git_dir / "logs/HEAD").unlink()
@@ -468,7 +457,7 @@ def test_configured_hooks_are_off_during_ref_updates(
 
 def test_ref_update_by_killed_git_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wt = mission(make_repo(tmp_path / "theirs"), tmp_path)
-    place = worktree.inside(wt)
+    place = worktree.git_dir_of_worktree(wt)
     sha = git(wt.path, "commit-tree", f"{wt.base}^{{tree}}", "-p", wt.base, "-m", "x")
     real = runner.run_git
 
@@ -506,14 +495,3 @@ def test_stale_ref_lock_is_removed_after_git_ends(
     lock.touch()
     worktree.clear_stale_locks(wt)
     assert not lock.exists()
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_packed_branch_name_counts_as_taken(tmp_path: Path, packed: bool) -> None:
-    path = make_repo(tmp_path / "theirs")
-    git(path, "branch", "feat/x-1")
-    if packed:
-        git(path, "pack-refs", "--all")
-    repo = repository.open_repo(path)
-    found = repository.all_refs(repo)
-    assert found.free_branch("x", "1", WHEN) == "feat/x-1-20261121120000"

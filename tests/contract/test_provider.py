@@ -483,7 +483,7 @@ def delta(said: str) -> bytes:
         (reset_midway(text("One block."), LONG), TRANSIENT, None, "broke in mid-stream"),
         (cut(), TRANSIENT, None, "cut"),
         (cut(LONG), TRANSIENT, None, "cut"),
-        (raw(b""), TRANSIENT, None, "no event stream"),
+        (raw(b""), TRANSIENT, None, "not an event stream"),
         (raw(b'{"content": []}', 200, "application/json"), TRANSIENT, None, "application/json"),
         (raw(b"event: message_start\ndata: {not JSON\n\n"), TRANSIENT, None, "malformed"),
         (raw(b"event: message_start\ndata: \xff\xfe\n\n"), TRANSIENT, None, "malformed"),
@@ -491,7 +491,7 @@ def delta(said: str) -> bytes:
             raw(b'event: message_stop\ndata: {"type": "message_stop"}\n\n'),
             TRANSIENT,
             None,
-            "no event stream",
+            "not an event stream",
         ),
         (
             raw(b'event: content_block_delta\ndata: {"type": "content_block_delta"}\n\n'),

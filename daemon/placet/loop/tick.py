@@ -37,6 +37,11 @@ from placet.loop.threads import Threads, Workers
 from placet.loop.work import Dispatch, Draft, RunMission
 from placet.note.paths import QUEUES, show
 
+CONFIG_WAIT_S = 3 * UNKNOWN_S
+"""How long settings that somebody writes hold up everything.
+
+A program may pause between the parts of a save, or keep the file open for good.
+"""
 SCAN_SHARE = 100
 """Timed scans of very full folders take at most a hundredth of the time."""
 
@@ -261,11 +266,11 @@ class Loop:
         """Return whether anything is decided or started now.
 
         Not while somebody writes the settings: what is done after a change is judged by it. That
-        ends after UNKNOWN_S, because a program may keep them open.
+        ends after CONFIG_WAIT_S.
         """
         now_s = self.ports.clock.monotonic()
         self.config_since_s = now_s if config_in_s is None else self.config_since_s
-        return config_in_s is None or now_s - self.config_since_s > UNKNOWN_S
+        return config_in_s is None or now_s - self.config_since_s > CONFIG_WAIT_S
 
     def _next(self, settle_in_s: float | None, began_s: float, *, judges: bool) -> Tick:
         state = self.state

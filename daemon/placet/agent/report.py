@@ -18,6 +18,7 @@ from typing import Any
 from placet.activity import Action, CommittedRow
 from placet.agent.record import CALL, Begun, Key, Recorded
 from placet.case.case import Case
+from placet.case.checks import changed_tests, doubts, doubts_about, lines_of
 from placet.case.events import MissionEnded
 from placet.case.explain import (
     Events,
@@ -134,7 +135,7 @@ def files_table(work: MissionResult) -> str:
             "|---|---|---|",
             *(
                 f"| {cell(show(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
-                f"| {_lines(f.added, f.deleted)} |"
+                f"| {lines_of(f)} |"
                 for f in work.files[:MOST_FILES]
             ),
         ]
@@ -176,12 +177,6 @@ def listed(paths: Sequence[str], most: int = 20) -> str:
 
 def _target(file: ChangedFile) -> str:
     return f", a link to {cell(show(file.link))}" if file.link else ""
-
-
-def _lines(added: int | None, deleted: int | None) -> str:
-    if added is None or deleted is None:
-        return "binary"
-    return f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
 
 
 def cost_line(work: MissionResult, at: ReportData) -> str:
@@ -382,6 +377,8 @@ def _facts(work: MissionResult, report: str, at: ReportData) -> dict[str, Any]:
         "report": report,
         "digest": at.case.approval.digest,
         "complexity": at.complexity.value,
+        **({"doubts": list(said)} if (said := doubts(at.plan, work.commands)) else {}),
+        **({"changed_tests": tests} if (tests := changed_tests(work.files)) else {}),
         "typical_cost_usd": at.typical_usd,
         "files_changed": [show(f.path) for f in work.files[:MOST_FILES]],
         **({"files_more": more} if (more := len(work.files) - MOST_FILES) > 0 else {}),
@@ -400,6 +397,7 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
     pictures = (f"![[{PurePosixPath(path).name}]]" for path, _ in at.named_pictures)
     text = template("mission_report.md").substitute(
         common(at),
+        doubts=_doubts(ended, at.plan),
         summary=document(ended.summary or "Done."),
         steps=_steps(ended, at.plan),
         files=files_table(ended),
@@ -427,6 +425,17 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
     )
 
 
+def _doubts(ended: MissionResult, plan: Plan) -> str:
+    """Return what a person must know before the summary, as a callout; empty for nothing."""
+    said = doubts(plan, ended.commands)
+    tests = changed_tests(ended.files)
+    if not said and not tests:
+        return ""
+    first, *rest = [*said, *([f"The branch {tests}."] if tests else [])]
+    lines = [f"> [!{'warning' if said else 'info'}] {first}", *(f"> - {line}" for line in rest)]
+    return "\n".join(lines) + "\n\n"
+
+
 def _steps(work: MissionResult, plan: Plan) -> str:
     done = {step.number: step for step in work.steps}
     lines = []
@@ -440,7 +449,10 @@ def _steps(work: MissionResult, plan: Plan) -> str:
         else:
             at = f" (`{one.commit[:12]}`)" if one.commit else " (nothing to commit)"
             summary = f" — {literal(one.summary)}" if one.summary != step.title else ""
-            lines.append(f"- [x] {number}. {literal(step.title)}{at}{summary}")
+            open_checks = doubts_about(step, plan, work.commands)
+            tick = " " if open_checks else "x"
+            said = "".join(f" — {doubt}" for doubt in open_checks)
+            lines.append(f"- [{tick}] {number}. {literal(step.title)}{at}{summary}{said}")
     return "\n".join(lines)
 
 

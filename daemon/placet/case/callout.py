@@ -146,6 +146,9 @@ def box_of(case: Case, path: str = "") -> WriteBox:
     )
     if case.state is State.FAILED and case.outcome.report_path:
         title, below = "This plan for {} failed", _AFTER_FAILURE
+    if case.state is State.COMPLETED and case.outcome.doubts:
+        sort = "warning"
+    above = (*above, *results_in_doubt(case))
     if case.state is State.COMPLETED or (case.state is State.FAILED and case.outcome.report_path):
         above = (*above, report)
     branch = new_branch(case)
@@ -161,6 +164,14 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         uncommitted=case.plan.uncommitted,
         day_usd=case.plan.day_usd,
     )
+
+
+def results_in_doubt(case: Case) -> tuple[str, ...]:
+    """Return what a person must know of a completed mission before taking its work over."""
+    if case.state is not State.COMPLETED:
+        return ()
+    tests = case.outcome.changed_tests
+    return (*case.outcome.doubts, *([f"The branch {tests}."] if tests else []))
 
 
 def new_branch(case: Case) -> str:

@@ -95,7 +95,7 @@ class Branch:
     `base` and `tip` are the commits before and after its work. `base_branch` was checked out when
     it was planned, `digest` is that of its plan; empty if unknown. `became` is its fate: `merged`
     (by the commit `merged_as`), `dropped`, `gone`, `reverted`, or empty. `dropped_reason` is the
-    last reason that was journalled; it counts once.
+    last reason that was journalled; it counts once. `doubts` are as in `LastOutcome`.
     """
 
     trace_id: str
@@ -109,6 +109,7 @@ class Branch:
     became: str = ""
     merged_as: str = ""
     dropped_reason: str = ""
+    doubts: tuple[str, ...] = ()
 
     @property
     def is_watched(self) -> bool:
@@ -195,7 +196,9 @@ class LastOutcome:
     """The outcome of the last mission, or of a planning that failed.
 
     `failure` tells the next plan how it ended, `detail` quotes the error of a mission. `branch` is
-    the one that it worked on, `carried_out` the digest of its plan.
+    the one that it worked on, `carried_out` the digest of its plan. `doubts` are sentences on
+    planned commands that did not succeed when they ran last. `changed_tests` names the tests that
+    the mission changed or deleted.
     """
 
     failure: str = ""
@@ -203,6 +206,8 @@ class LastOutcome:
     report_path: str = ""
     branch: str = ""
     carried_out: str = ""
+    doubts: tuple[str, ...] = ()
+    changed_tests: str = ""
 
 
 SOMEONE = "someone who can write the vault"

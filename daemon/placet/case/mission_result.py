@@ -77,10 +77,16 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """A command that ran, and its exit code (None if it was killed)."""
+    """A command that ran, and its exit code (None if it was killed).
+
+    `check` is the planned command that this was a run of, empty for any other command.
+    `before_change` says that no file had been changed yet.
+    """
 
     command: str
     exit_code: int | None
+    check: str = ""
+    before_change: bool = False
 
 
 MOST_FILES = 200

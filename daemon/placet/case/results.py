@@ -140,6 +140,8 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
         report_path=e.report_path,
         branch=e.branch,
         carried_out=case.approval.digest,
+        doubts=tuple(e.facts.get("doubts", ())) if completed else (),
+        changed_tests=str(e.facts.get("changed_tests", "")) if completed else "",
     )
     d.set(outcome=outcome, stop="")
     if completed and (tip := str(e.facts.get("commit", ""))):
@@ -152,6 +154,7 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
             case.approval.digest,
             case.request.portal,
             e.report_path,
+            doubts=outcome.doubts,
         )
         d.set(branches=(*d.case.branches, done))
     d.spend_approval()

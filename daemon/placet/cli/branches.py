@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -27,12 +28,17 @@ def diff_command(site: Site, ident: str) -> None:
 @click.command("merge")
 @ident_argument
 @click.option("--here", is_flag=True, help="Into the branch you are on, whichever it is.")
+@click.option("--yes", is_flag=True, help="Do not ask, also if a planned command failed last.")
 @site_option
 @json_option
-def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
+def merge_command(site: Site, ident: str, here: bool, yes: bool, as_json: bool) -> None:
     """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
+
+    def ask(doubts: Sequence[str]) -> bool:
+        return yes or (sys.stdin.isatty() and _agreed("\n".join(doubts), "Merge it all the same?"))
+
     before, branch, _ = mission_of(site, ident)
-    sha, onto = merge(site, ident, here=here)
+    sha, onto = merge(site, ident, here=here, ask=ask)
     what = (
         f"merged into {onto}: {sha[:12]} (not signed; your hooks did not run)."
         if branch.portal
@@ -60,9 +66,9 @@ def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
 _DROPPED = "dropped; its commits are kept at this ref:"
 
 
-def _agreed(what: str) -> bool:
+def _agreed(what: str, question: str = "Do that?") -> bool:
     echo(harmless(what), err=True)
-    return click.confirm("Do that?", err=True)
+    return click.confirm(question, err=True)
 
 
 @click.command("drop")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -111,11 +111,12 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
         )
     if stop is None:
         stop, left_out = _commit_rest(steps)
-    last = resolve(repo, tree.ref)
-    if last is None and stop is None:
-        stop = repository_stop(repo, branch_gone(tree))
-    last = last or tree.base
-    files = files_between(repo, tree.base, last)
+    with _waits_if(committed=stop is None):
+        last = resolve(repo, tree.ref)
+        if last is None and stop is None:
+            stop = repository_stop(repo, branch_gone(tree))
+        last = last or tree.base
+        files = files_between(repo, tree.base, last)
     if stop is None and work.mission.plan.scope.write and not files:
         stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed")
     result = MissionResult(
@@ -197,10 +198,22 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
     except RepositoryChanged as error:
         stop, left_out = repository_stop(work.repo, error), ()
     if left_out is None:
-        left_out = out_of_scope(
-            work, without_temporary([change.path for change in status(work.tree)])
-        )
+        with _waits_if(committed=stop is None):
+            left_out = out_of_scope(
+                work, without_temporary([change.path for change in status(work.tree)])
+            )
     return stop, left_out
+
+
+@contextmanager
+def _waits_if(*, committed: bool) -> Iterator[None]:
+    """Raise Postponed for an error of git if the mission's work is committed: it has not failed."""
+    try:
+        yield
+    except GitError as error:
+        if not committed:
+            raise
+        raise Postponed(str(error), MACHINE_RETRY_S, WaitReason.MACHINE) from error
 
 
 # --- ends without a worktree to look into
@@ -232,8 +245,13 @@ def bug_result(ports: Ports, mission: Mission, error: Exception) -> MissionResul
 def failed_result(
     ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record
 ) -> MissionResult:
-    """Return the end of a mission of which only the record is readable; `error` says why."""
+    """Return the end of a mission of which only the record is readable; `error` says why.
+
+    A mission that had finished stays so: the error came while placet tidied up after it.
+    """
     path = path_of(ports, mission.case, record)
+    if (ended := record.get(ENDED)) is not None and ended.ok:
+        return replace(ended, detail=str(error), left_at=str(path) if path.exists() else "")
     return MissionResult(
         spent=spent_in(record),
         repository=mission.case.request.portal,

@@ -346,7 +346,6 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
         "detail": shorten(ended.detail, MAX_DETAIL, placeholder=" …"),
         "kept": ended.kept,
         "kept_commit": ended.kept_commit,
-        **({"left_at": ended.left_at} if ended.left_at else {}),
     }
     return MissionEnded(
         case.generation,
@@ -376,6 +375,7 @@ def _facts(work: MissionResult, report: str, at: ReportData) -> dict[str, Any]:
         "duration_s": round(spent.working_s, 3),
         "report": report,
         "digest": at.case.approval.digest,
+        **({"left_at": work.left_at} if work.left_at else {}),
         "complexity": at.complexity.value,
         **({"doubts": list(said)} if (said := doubts(at.plan, work.commands)) else {}),
         **({"changed_tests": tests} if (tests := changed_tests(work.files)) else {}),
@@ -507,6 +507,7 @@ def _where(ended: MissionResult, at: ReportData) -> str:
         [
             f"Branch {code(ended.branch)} of {code(ended.repository)}, "
             f"from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
+            *(_untidied(ended) if ended.left_at else ()),
             *(
                 _branch_relation(after, notes=not at.case.request.portal)
                 if after is not None
@@ -526,6 +527,15 @@ def _where(ended: MissionResult, at: ReportData) -> str:
             *(_peculiar(after) if after is not None else ()),
         ]
     )
+
+
+def _untidied(ended: MissionResult) -> list[str]:
+    """Return what is left of a finished mission, and why."""
+    return [
+        "",
+        f"placet could not remove the worktree {code(show(ended.left_at))}: "
+        f"{literal(ended.detail)} It tries again when the daemon starts.",
+    ]
 
 
 def _branch_relation(after: After, *, notes: bool) -> list[str]:

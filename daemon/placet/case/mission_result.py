@@ -157,7 +157,8 @@ class MissionResult:
 
     After a failure, `error` is the structured error, if any. `kept_commit` is the commit of the ref
     `kept`. `drift` is set if files changed since the plan. `left_at` is the worktree, if it could
-    not be removed. `last_words` is the model's last text, shortened and without secrets.
+    not be removed; after a success `detail` says why. `last_words` is the model's last text,
+    shortened and without secrets.
     """
 
     end: End = End.FINISHED

@@ -60,7 +60,7 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
             remote_branch,
             bare=repo.is_bare,
         )
-    except (GitError, UserError) as error:
+    except (GitError, UserError, OSError) as error:
         return After(
             "", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ()
         )

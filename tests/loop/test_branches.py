@@ -124,7 +124,7 @@ def test_report_describes_branch_and_unseen_changes(vault: TestVault, repo: Path
         "When this was written it was 2 commits ahead of `main`.",
         "It could be merged into `main` without conflicts.",
         "placet merge say-hello",
-        f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
+        f"placet pr say-hello # a draft pull request, or: git -C {repo} push hub {branch}",
         "placet drop say-hello --reason",
         "did not see uncommitted files in your checkout: `.hooks/`, `unfinished.txt`.",
         "Your commits are signed; placet's are not.",
@@ -1819,7 +1819,7 @@ def test_merge_into_base_branch_is_detected(tmp_path: Path) -> None:
     branch = mission(vault, repo)
     text = vault.reports()[0].read_text()
     assert "it was 2 commits ahead of `develop`.\n" in text
-    assert "gh pr create --base develop" in text
+    assert "placet pr say-hello" in text
     assert branches.merge(vault.site, "say-hello", here=False)[1] == "develop"
     git(repo, "reset", "-q", "--hard", "HEAD~1")
     _squash_with_changes(repo, branch)

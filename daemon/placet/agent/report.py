@@ -480,16 +480,12 @@ def _where(ended: MissionResult, at: ReportData) -> str:
     ident = at.case.request_id
     after = ended.after
     place = f"git -C {repo}"
-    into = after and (after.remote_default or after.into)
-    # gh chooses the base if its name cannot be shown plainly
-    base = f" --base {shlex.quote(into)}" if into and show(into) == into else ""
     taken = "merge it" if at.case.request.portal else "merge it into your notes"
     merge = f"placet merge {ident}    # {taken}, or: {place} merge --no-ff {branch}"
     ask = (
-        ""
-        if after is None or not after.remote
-        else f"{place} push {after.remote} {branch} && "
-        f"(cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request"
+        f"placet pr {ident}    # a draft pull request, or: {place} push {after.remote} {branch}"
+        if after is not None and after.remote
+        else ""
     )
     back = f". To undo a merge: `placet undo {ident}`"
     if after is not None and after.bare:
@@ -497,11 +493,6 @@ def _where(ended: MissionResult, at: ReportData) -> str:
         merge = (
             f"git clone {repo} {ident} && git -C {ident} merge --no-ff origin/{branch} && "
             f"git -C {ident} push    # merge it in a clone: this is a bare repository"
-        )
-        ask = (
-            f"{place} push {after.remote} {branch}    # for a pull request there"
-            if after.remote
-            else ""
         )
     return "\n".join(
         [

@@ -113,9 +113,8 @@ class After:
 
     `conflicts` are the files that would conflict if it were merged now, `notes` warnings about the
     repository, `unseen` files with uncommitted changes in the person's checkout, which the mission
-    did not see. `remote` is where the branch would be pushed to, and `remote_default` the branch
-    there of the same name as `into`, else its default one; empty if unknown. `bare`: there is no
-    checkout to merge in.
+    did not see. `remote` is where the branch would be pushed to, empty without one. `bare`: there
+    is no checkout to merge in.
     """
 
     into: str
@@ -125,7 +124,6 @@ class After:
     notes: tuple[str, ...]
     unseen: tuple[str, ...]
     remote: str = ""
-    remote_default: str = ""
     bare: bool = False
 
 

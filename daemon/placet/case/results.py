@@ -130,19 +130,19 @@ def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
         d.stamp_unread_plan()
 
 
+def _outcome(case: Case, e: MissionEnded) -> LastOutcome:
+    kept = LastOutcome(report_path=e.report_path, branch=e.branch, carried_out=case.approval.digest)
+    if e.kind is not EventKind.MISSION_COMPLETED:
+        return replace(kept, failure=e.reason, detail=e.detail)
+    doubts, tests = e.facts.get("doubts", ()), e.facts.get("changed_tests", "")
+    return replace(kept, doubts=tuple(doubts), changed_tests=str(tests))
+
+
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
     """Publish the report. Archive a completed plan, put a failed one back."""
     completed = e.kind is EventKind.MISSION_COMPLETED
     case = d.case
-    outcome = LastOutcome(
-        failure="" if completed else e.reason,
-        detail="" if completed else e.detail,
-        report_path=e.report_path,
-        branch=e.branch,
-        carried_out=case.approval.digest,
-        doubts=tuple(e.facts.get("doubts", ())) if completed else (),
-        changed_tests=str(e.facts.get("changed_tests", "")) if completed else "",
-    )
+    outcome = _outcome(case, e)
     d.set(outcome=outcome, stop="")
     if completed and (tip := str(e.facts.get("commit", ""))):
         done = Branch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
@@ -47,6 +48,31 @@ def merge_command(site: Site, ident: str, here: bool, yes: bool, as_json: bool) 
     say(f"{what} To undo it: placet undo {ident}")
     out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
     await_daemon(site, before)
+
+
+@click.command("pr")
+@ident_argument
+@site_option
+@json_option
+def pr_command(site: Site, ident: str, as_json: bool) -> None:
+    """Push a mission's branch as you, and open a draft pull request for it.
+
+    It needs `gh`, `glab` or `tea`, logged in at the remote's host; else it prints the address that
+    the remote gives. It never forces a push, and merges nothing.
+    """
+    from placet.client.pull_request import push_for_review
+
+    def progress(line: str) -> None:
+        if sys.stderr.isatty():  # in place of the line before it
+            click.echo(f"{harmless(line)}\x1b[K\r", err=True, nl=False)
+
+    found = push_for_review(site, ident, say, progress)
+    say(f"pushed {found.branch} to {found.remote}.")
+    if found.pr:
+        say("a draft pull request is open:" if found.opened else "its pull request:")
+    elif found.create:
+        say("open a pull request here:")
+    out(found.pr or found.create, asdict(found), as_json=as_json)
 
 
 @click.command("undo")

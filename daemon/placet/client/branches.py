@@ -178,7 +178,7 @@ def merge(
     with one_at_a_time(repo, site.say):
         tip = resolve(repo, branch.ref)
         if tip is None:
-            raise _gone(repo, case, branch)
+            raise gone(repo, case, branch)
         _must_be_seen(case, branch, tip, seen)
         onto = branch_to_change(repo, tip)
         refs = all_refs(repo)
@@ -228,7 +228,7 @@ def _merged(repo: Repo, case: Case, branch: Branch, onto: str, tip: str) -> str:
         ) from error
 
 
-def _gone(repo: Repo, case: Case, branch: Branch) -> UserError:
+def gone(repo: Repo, case: Case, branch: Branch) -> UserError:
     """Return the error for a branch that is not there, with what brings it back."""
     if resolve(repo, branch.tip) is None:
         return UserError(

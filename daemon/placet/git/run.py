@@ -1,4 +1,4 @@
-"""Start git. Nothing else in placet does.
+"""Start git for missions. Only `push` starts it otherwise, for a person who pushes a branch.
 
 Each mission has one worktree and one branch. Missions only read the person's checkout.
 

@@ -162,6 +162,7 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         base_branch=case.plan.base_branch,
         base_commit=case.plan.base_commit,
         uncommitted=case.plan.uncommitted,
+        facts=case.plan.facts,
         day_usd=case.plan.day_usd,
     )
 
@@ -288,7 +289,8 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     note = read_note(raw)
     allowed, unseen = _about(without_box(note.body), complexity_in(note.meta), what.day_usd)
     at = allowed.index("") if "" in allowed else len(allowed)  # dangers follow
-    facts = [*allowed[:at], _place(note.meta, what), *allowed[at:], ""]
+    known = [f"**The worktree**: {sentence(' '.join(what.facts))}"] if what.facts else []
+    facts = [*allowed[:at], _place(note.meta, what), *known, *allowed[at:], ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)
 

@@ -131,9 +131,10 @@ class KnownPlan:
     planning read, by path. `basis_digest` is, while it is revised, that of the text which the
     revision starts from. `base_commit` is the one that it was planned from, whatever its note says
     by now, and `uncommitted` counts the changed files of the checkout that the planning did not
-    see. `day_usd` was the limit of a day's work then, 0 for none. `box` marks the lines that placet
-    wrote into boxes. `left` is, while a new plan is written, the stored text of the one before, if
-    that has comments without an answer. `models` are those, by provider and name, that a person
+    see. `facts` are sentences on what the mission's worktree will lack. `day_usd` was the limit of
+    a day's work then, 0 for none. `box` marks the lines that placet wrote into boxes. `left` is,
+    while a new plan is written, the stored text of the one before, if that has comments without an
+    answer. `models` are those, by provider and name, that a person
     knows may work on it. `instructions` are digests of the vault's notes that its agent reads, by
     path; nothing if unknown. `names_tools` says that placet wrote the line `tools` into its scope.
     """
@@ -147,6 +148,7 @@ class KnownPlan:
     basis_digest: str = ""
     base_commit: str = ""
     uncommitted: int = 0
+    facts: tuple[str, ...] = ()
     day_usd: Decimal = Decimal(0)
     box: str = ""
     left: str = ""

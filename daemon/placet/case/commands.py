@@ -102,8 +102,8 @@ class WriteBox:
 
     The first line is `> [!{sort}|placet] {title}`. The permissions of the plan's scope are between
     `above` and `below`; `branch` is the place of the work, and `base_branch`, `base_commit`,
-    `uncommitted` and `day_usd` are as in `KnownPlan`. Every byte below the box stays, but with
-    `text` that becomes the body of this stored text.
+    `uncommitted`, `facts` and `day_usd` are as in `KnownPlan`. Every byte below the box stays, but
+    with `text` that becomes the body of this stored text.
     """
 
     path: str
@@ -115,6 +115,7 @@ class WriteBox:
     base_branch: str = ""
     base_commit: str = ""
     uncommitted: int = 0
+    facts: tuple[str, ...] = ()
     day_usd: Decimal = Decimal(0)
     digest: str = ""
     text: str = ""

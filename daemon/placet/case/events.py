@@ -287,10 +287,10 @@ Gesture = (
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A planner's result: the whole plan note. `facts` go into the journal.
+    """A planner's result: the whole plan note.
 
-    `note` is the plan in the new one's place, read at this moment, or None. The other fields are as
-    in `KnownPlan`.
+    `facts` go into the journal, `about_worktree` are the facts of `KnownPlan`. `note` is the plan
+    in the new one's place, read at this moment, or None. The other fields are as in `KnownPlan`.
     """
 
     generation: int
@@ -302,6 +302,7 @@ class Drafted:
     based_on: tuple[tuple[str, str], ...] = ()
     base_commit: str = ""
     uncommitted: int = 0
+    about_worktree: tuple[str, ...] = ()
     day_usd: Decimal = Decimal(0)
     model: str = ""
     instructions: tuple[tuple[str, str], ...] = ()

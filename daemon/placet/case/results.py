@@ -68,6 +68,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         left="",
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
+        facts=e.about_worktree,
         day_usd=e.day_usd,
         models=(e.model,),
         instructions=e.instructions,

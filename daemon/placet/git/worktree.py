@@ -13,7 +13,7 @@ from pathlib import Path
 from placet.disk.files import FileLock, delete_tree
 from placet.errors import Interrupted, UserError
 from placet.git.index import update_ref
-from placet.git.repository import one_at_a_time, private_dirs
+from placet.git.repository import missing_files, one_at_a_time, private_dirs
 from placet.git.run import (
     BULK_TIMEOUT_S,
     CALL_TIMEOUT_S,
@@ -227,9 +227,11 @@ def _check_out(wt: Worktree, held: int) -> None:
             _attach(wt, git_dir_of_worktree(wt, held))
         place = git_dir_of_worktree(wt, held)  # again, because it is on the branch now
         run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
-    except (Interrupted, GitError):
+    except (Interrupted, GitError) as error:
         if not wt.branch:  # nobody resumes a read-only worktree
             delete(wt)
+        if isinstance(error, GitError) and (missing := missing_files(wt.repo, wt.base)) is not None:
+            raise missing from error
         raise
 
 

@@ -55,7 +55,8 @@ class Workplace:
     without one. `secrets` are known values that are redacted in every result. `results` keeps long
     results, so that the model can read what was cut. `refuse` raises ToolError for files that git
     would not commit. `undo` frees a full disk: it deletes what was written since a moment (in ns of
-    the system's clock), and returns what it did.
+    the system's clock), and returns what it did. `facts` are sentences on what the worktree lacks,
+    `modules` its submodules, which are empty folders.
     """
 
     root: Root
@@ -71,6 +72,8 @@ class Workplace:
     refuse: Callable[[Sequence[str]], None] = lambda _paths: None
     undo: Callable[[int], str] = lambda _since_ns: ""
     results: Results = field(default_factory=Results)
+    facts: tuple[str, ...] = ()
+    modules: frozenset[str] = frozenset()
 
     def readable(self, path: str) -> Location:
         """Return the location of `path`. `Knowledge/…` that the worktree lacks is the vault's.

@@ -393,7 +393,7 @@ def _in_worktree(
         mark.touch()
     scope = mission.plan.scope
     with leavable(cancel.is_set) if not known else nullcontext():
-        tree = add_worktree(repo, path, at.branch, at.base, by_name=scope.by_name())
+        tree = add_worktree(repo, path, at.branch, at.base, by_name=scope.by_name(), resumed=known)
     clear_stale_locks(tree, refs(case, path.name)[:1])
     if known:
         drop_temporaries(tree)

@@ -191,7 +191,7 @@ def test_report_content_is_inert(one: str, other: str, third: str) -> None:
         branch="feat/r-1",
         base="a" * 40,
         steps=(StepDone(1, other, "c" * 40),),
-        files=(ChangedFile(third, "A", 1, 1),),
+        files=(ChangedFile(third, "A", 1, 1), ChangedFile(f"tests/{third}", "M", 1, 1)),
         left_out=(other,),
         commands=(CommandRun(third, 0),),
         calls={one: 1},

@@ -10,8 +10,10 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from gitkit import make_repo
+from gitkit import git, make_repo
+from looping import Fake, Time, bare_vault, greeter, looping, turns_taken
 from placet.agent import commits, mission
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.git import run
 from placet.git.run import GitDir, GitError
 from placet.git.worktree import Worktree
@@ -120,3 +122,26 @@ def test_slow_disk_after_last_commit_is_wait(
     assert ended(vault, 5) == 3
     assert len(vault.rows("execution.completed")) == 1
     assert not vault.rows("execution.failed")
+
+
+def test_commit_of_another_person_is_named(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    vault = bare_vault(tmp_path, f'[portals.code]\npath = "{repo}"\n')
+    commits_made: list[str] = []
+
+    def model(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.EXECUTE and turns_taken(ask) == 1:
+            branch = git(repo, "branch", "--list", "feat/*", "--format=%(refname)")
+            theirs = git(repo, "commit-tree", "-p", branch, "-m", "Mine", f"{branch}^{{tree}}")
+            git(repo, "update-ref", branch, theirs)
+            commits_made.append(theirs)
+        return greeter(ask)
+
+    with looping(vault, model=lambda: Fake(model), time=Time()) as run:
+        vault.drop("---\nportal: code\n---\nSay hello.\n")
+        run.settle()
+        vault.approve()
+        with meddling():
+            run.settle()
+    said = f"- The branch has commits that are not the mission's: {commits_made[0][:12]} by "
+    assert said in vault.reports()[0].read_text()

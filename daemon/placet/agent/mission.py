@@ -56,7 +56,7 @@ from placet.agent.work import (
 )
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.case.drift import IfChanged
-from placet.case.mission_result import MissionResult
+from placet.case.mission_result import After, MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
@@ -75,12 +75,14 @@ from placet.errors import (
 )
 from placet.git.branch_facts import branch_facts
 from placet.git.commit import branch_gone, pins, status
+from placet.git.history import log
 from placet.git.removal import (
     abandon_worktree,
 )
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
+from placet.note.paths import show
 from placet.plan.comments import placed
 from placet.plan.left_out import text_to_do
 from placet.plan.plan import agent_steps
@@ -89,6 +91,8 @@ from placet.tools.arguments import Args
 from placet.tools.control import Finish, GiveUp
 from placet.tools.registry import executing
 
+MOST_NAMED = 10
+"""Maximum of commits that a sentence names."""
 _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
 """Ends to which the model's last words add nothing."""
 
@@ -138,13 +142,28 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             summary=summary,
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
-            after=branch_facts(repo, tree.branch, work.mission.case.plan.base_branch)
-            if last != tree.base
-            else None,
+            after=_after(steps) if last != tree.base else None,
         )
     )
     record.settle(ENDED, result)
     return result
+
+
+def _after(steps: StepsUnderway) -> After:
+    """Return git's facts on the branch, with the commits in it that are not the mission's."""
+    work = steps.work
+    tree, base_branch = work.tree, work.mission.case.plan.base_branch
+    after = branch_facts(work.repo, tree.branch, base_branch)
+    own = {work.record.get(LAST_COMMIT), *(step.commit for step in steps.done.values())}
+    if after.ahead == len(own - {None, ""}):
+        return after
+    with _waits_if(committed=True):
+        made = log(work.repo, tree.ref, f"^{tree.base}")
+    others = [f"{one.sha[:12]} by {show(one.author)}" for one in made if one.sha not in own]
+    if not others:
+        return after
+    said = f"The branch has commits that are not the mission's: {', '.join(others[:MOST_NAMED])}."
+    return replace(after, notes=(said, *after.notes))
 
 
 def _failed(steps: StepsUnderway, result: MissionResult, stop: Stop) -> MissionResult:

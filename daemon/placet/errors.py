@@ -14,11 +14,12 @@ class PlacetError(Exception):
     """Base of every error that placet raises on purpose.
 
     `errno` is the system's number for the fault of the machine that caused it, if known.
-    `was_killed`: another process killed the program.
+    `was_killed`: another process killed the program. `was_locked`: it had locked a file.
     """
 
     errno: int | None = None
     was_killed = False
+    was_locked = False
 
 
 class UserError(PlacetError):
@@ -130,12 +131,15 @@ def machine_errno(error: BaseException | None) -> int | None:
 def passing(error: Exception) -> str:
     """Return an error's text if the machine is at fault and a retry may succeed, else "".
 
-    Such are a full disk and a killed git. A missing permission counts for placet's files (OSError);
-    for git it is the repository's fault.
+    Such are a full disk, a killed git, and a lock that another git holds. A missing permission
+    counts for placet's files (OSError); for git it is the repository's fault.
     """
     may_pass = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM)
-    was_killed = any(isinstance(one, PlacetError) and one.was_killed for one in _behind(error))
-    return str(error) if may_pass or was_killed or machine_errno(error) else ""
+    was_away = any(
+        isinstance(one, PlacetError) and (one.was_killed or one.was_locked)
+        for one in _behind(error)
+    )
+    return str(error) if may_pass or was_away or machine_errno(error) else ""
 
 
 class End(StrEnum):

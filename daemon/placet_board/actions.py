@@ -178,7 +178,10 @@ def _retry(site: Site, ident: str, fields: Fields) -> Done:
 
 
 def _merge(site: Site, ident: str, fields: Fields) -> None:
-    branches.merge(site, ident, here=False, seen=fields.get("digest", ""))
+    def ask(doubts: Sequence[str]) -> bool:
+        return fields.get("doubts") == digest_of_names(doubts)
+
+    branches.merge(site, ident, here=False, seen=fields.get("digest", ""), ask=ask)
 
 
 def _undo(site: Site, ident: str, fields: Fields) -> None:

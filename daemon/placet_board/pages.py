@@ -199,6 +199,8 @@ def _about(case: CaseLine, *, daemon: bool) -> str:
         return f"The last call of the model failed: {case.model_trouble}"
     if case.state is State.REVIEW:
         return case.notice.partition("\n")[2]
+    if case.state is State.COMPLETED and not case.became:
+        return " ".join(case.doubts[:1])
     return failure_words(case.failure) if case.state is State.FAILED else ""
 
 

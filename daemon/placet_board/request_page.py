@@ -357,6 +357,9 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         "no_patch": None,
         "tip": "",
         "others": [],
+        "doubts_seen": digest_of_names(case.open_branch.doubts)
+        if case.open_branch is not None and case.open_branch.doubts
+        else "",
         "can": acts(case, found),
         "order": _ORDERS.get(state, _ORDER),
     }

@@ -23,7 +23,7 @@ from placet.case.mission_result import MissionResult
 from placet.chat.budget import Complexity
 from placet.errors import End, PlacetError
 from placet.git.history import digests_at, log
-from placet.git.repository import dirty_paths
+from placet.git.repository import dirty_paths, facts_in, rows_at
 from placet.git.run import Repo
 from placet.note.frontmatter import Frontmatter, read_note
 from placet.plan.parse import PlanProblems, parse_plan
@@ -68,6 +68,7 @@ def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Draft
         based_on=tuple(sorted(digests_at(repo, base, read).items())),
         base_commit=base,
         uncommitted=len(dirty_paths(repo)),
+        about_worktree=tuple(facts_in(repo, rows_at(repo, base))),
         day_usd=ports.config.limits.day_usd,
         command_notes=command_notes(ports, repo, case.request.portal),
         model=given.model,

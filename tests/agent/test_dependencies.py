@@ -335,4 +335,4 @@ def test_mission_works_in_place_of_checkout(ran: tuple[TestVault, str], repo: Re
     report = next((vault.root / "Knowledge/Reports").glob("*.md")).read_text()
     assert "_version" not in report
     assert ".venv" not in report
-    assert "| `app` | not found |" in report
+    assert "| `app` | 127 |" in report

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gitkit import make_repo
 from vaultkit import PLAN, TestVault, make_vault
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
@@ -196,3 +198,88 @@ def test_planning_limit_is_detected(tmp_path: Path) -> None:
     assert [row["metadata"]["pattern"] for row in vault.rows("failure.detected")] == [
         "iteration_cap"
     ]
+
+
+# --- what a person would call completed
+
+CHECK = ("run_command", {"command": "python3", "args": ["check.py"]})
+FIX = ("write_file", {"path": "tests/test_calc.py", "content": "pass\n"})
+BREAK = ("write_file", {"path": "fine", "content": ""})
+FAILED = "The last run of `python3 check.py` failed (exit code 1)"
+
+
+def checked(folder: Path, *calls: tuple[str, dict[str, Any]], check: str = "") -> TestVault:
+    """Return a vault with the ended mission of a plan whose "Done when" names a command."""
+    vault = make_vault(folder)
+    files = {
+        "check.py": "import os, sys\nsys.exit(not os.path.exists('fine'))\n",
+        "tests/test_calc.py": "assert 1\n",
+    }
+    repo = make_repo(folder / "repo", files)
+    vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
+    step = {**own("Fix it"), "done_when": ["`python3 check.py` passes"]}
+    step["tools"] = [*step["tools"], "run_command"]
+    scope = {"write": ["fine", "tests/**"], "run": [check or "python3 check.py"]}
+    vault.plays({**PLAN, "steps": [step], "scope": scope}, *([call] for call in calls))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    assert len(vault.rows("execution.completed")) == 1, vault.actions()
+    return vault
+
+
+@pytest.mark.parametrize(
+    ("calls", "first"),
+    [
+        ([FIX, CHECK, done(1), FINISH], f"{FAILED}."),
+        (
+            [CHECK, FIX, CHECK, done(1), FINISH],
+            f"{FAILED}; it failed before the first change, too.",
+        ),
+        ([CHECK, FIX, done(1), FINISH], f"{FAILED}, before the first change."),
+        ([FIX, done(1), FINISH], "`python3 check.py` never ran."),
+    ],
+)
+def test_report_begins_with_failed_check(tmp_path: Path, calls: list[Any], first: str) -> None:
+    vault = checked(tmp_path, *calls)
+    report = vault.reports()[0].read_text()
+    tests = "The branch changes tests: `tests/test_calc.py` +1 −1."  # noqa: RUF001 - a minus sign
+    head = report.split("# Mission Report: ")[1].split("\n", 2)[2]
+    assert head.startswith(f"> [!warning] {first}\n> - {tests}\n\nDone.")
+    assert "- [ ] 1. Fix it" in report
+    assert first in vault.click("status").stdout
+    assert first in json.loads(vault.click("show", "say-hello", "--json").stdout)["doubts"]
+    plan = (vault.root / "Inbox/Archive/say-hello_plan.md").read_text()
+    assert "> [!warning|placet] This plan" in plan
+    assert f"> {first}" in plan
+    refused = vault.click("merge", "say-hello", check=False)
+    assert refused.returncode == 1
+    assert first in refused.stderr
+    assert "placet merge say-hello --yes" in refused.stderr
+    assert vault.click("merge", "say-hello", "--yes").returncode == 0
+
+
+def test_passed_check_leaves_no_doubt(tmp_path: Path) -> None:
+    vault = checked(tmp_path, CHECK, BREAK, CHECK, done(1), FINISH)
+    report = vault.reports()[0].read_text()
+    assert "[!" not in report
+    assert "- [x] 1. Fix it" in report
+    assert vault.click("merge", "say-hello").returncode == 0
+
+
+def test_agent_is_told_of_unproven_step(tmp_path: Path) -> None:
+    vault = checked(tmp_path, FIX, CHECK, done(1), BREAK, CHECK, FINISH)
+    (row,) = [
+        row for row in vault.rows("tool.called") if row["metadata"]["tool"] == "complete_step"
+    ]
+    assert row["metadata"]["ok"]
+    assert "[!warning]" not in vault.reports()[0].read_text()
+
+
+def test_missing_program_is_told(tmp_path: Path) -> None:
+    gone = ("run_command", {"command": ".venv/bin/python", "args": ["check.py"]})
+    vault = checked(tmp_path, FIX, gone, done(1), FINISH, check=".venv/bin/python check.py")
+    report = vault.reports()[0].read_text()
+    assert "[!warning] The last run of `.venv/bin/python check.py` did not start" in report
+    assert "| `.venv/bin/python check.py` | 127 |" in report

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gitkit import make_repo
 from pagekit import Browser, browsing, sqls
 from placet.case.life_cycle import State
 from placet.client.cases import show
@@ -26,7 +27,7 @@ from placet_board.numbers import GROUPS, QUESTIONS, sql_of
 from placet_board.pages import ROWS
 from placet_board.request_page import acts
 from placet_board.rows import Wanted, all_rows, rows_page
-from vaultkit import ME, PLAN, TestVault, make_vault
+from vaultkit import DONE, ME, PLAN, TestVault, make_vault
 
 EVIL = '</code></pre><script>alert("x")</script>'
 LITERAL = {
@@ -441,3 +442,25 @@ def test_search_finds_ended_request_missing_from_board(
     assert 'href="/r/no"' not in browser.get("/?text=no+x")
     for odd in ("%25", "_", "'", "%00", "x" * 5_000, "+".join("abcdefghijklmnop")):
         assert 'href="/r/no"' not in browser.get(f"/?text={odd}"), odd
+
+
+def test_merge_in_doubt_needs_its_own_button(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    plan = {**PLAN, "scope": {**PLAN["scope"], "run": ["python -m pytest"]}}
+    vault.script(("plan", [{"calls": [("submit_plan", plan)]}]), ("execute", DONE))
+    vault.drop("---\nportal: code\n---\nSay hello.\n")
+    vault.here()
+    vault.approve()
+    vault.here()
+    said = "<code>python -m pytest</code> never ran."
+    with browsing(vault) as browser:
+        assert said in browser.get("/")
+        page = browser.get("/r/say-hello")
+        assert said in page
+        assert "Merge all the same</button>" in page
+        without = browser.press("say-hello", "merge", doubts="")
+        assert "Nothing was merged" in html.unescape(without.text)
+        browser.press("say-hello", "merge")
+    assert (repo / "hello.txt").exists()

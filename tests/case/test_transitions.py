@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import get_args, get_type_hints
 
 from placet.case.decide import _EFFECTS
 from placet.case.events import (
     Answering,
-    Asked,
-    Drafted,
     Event,
-    MissionEnded,
-    PlanningFailed,
-    Started,
 )
 from placet.case.transitions import TABLE
 
@@ -28,8 +22,3 @@ def test_every_event_has_its_effect() -> None:
     for kind, effect in _EFFECTS.items():
         _, takes, _ = get_type_hints(effect).values()
         assert issubclass(kind, takes), effect
-
-
-def test_outcomes_of_work_name_their_generation() -> None:
-    work = (Drafted, PlanningFailed, Asked, Started, *get_args(MissionEnded))
-    assert all(fields(event)[0].name == "generation" for event in work)

@@ -238,3 +238,22 @@ def test_changed_settings_of_portal_need_acceptance(vault: TestVault, tmp_path: 
     config = vault.root / "System/placet.toml"
     config.write_text(config.read_text() + 'see = [".env"]\n')
     assert "portals.web.see" in vault.click("status").stdout
+
+
+@pytest.mark.parametrize("what", ["portal", "vault"])
+def test_nothing_becomes_repository_below_another(tmp_path: Path, what: str) -> None:
+    mono = make_repo(tmp_path / "mono", {"pkg/app/a.py": "a = 1\n", "docs/x": "x\n"})
+    vault = make_vault(tmp_path if what == "portal" else mono / "docs")
+    place = mono / "pkg/app" if what == "portal" else vault.root
+    portal = "---\nportal: app\n---\n" if what == "portal" else ""
+    if portal:
+        vault.configure(f'[portals.app]\npath = "{place}"\n')
+    vault.drop(f"{portal}Say hello.\n")
+    vault.here()
+    assert not (place / ".git").exists()
+    (failed,) = vault.rows("plan.failed")
+    assert (
+        f"inside the {'one at' if portal else 'repository'} {mono}" in failed["metadata"]["reason"]
+    )
+    if portal:
+        assert "inside the one at" in vault.click("portal", "check", check=False).stdout

@@ -97,9 +97,33 @@ def test_unsafe_merge_is_refused_without_changes(
         branches.merge(vault.site, "say-hello", here=False)
     assert {**fingerprint(repo), **aborted} == before
     assert git(repo, "status", "--porcelain") == ""
-    write(repo, {".gitattributes": "*.bin filter=lfs\n"})
+
+
+def test_merge_refuses_only_filtered_files(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    write(repo, {".gitattributes": "*.txt filter=lfs\n"})
     commit_all(repo, "Large files")
-    refused("pass through a filter")
+    before = git(repo, "rev-parse", "main")
+    refused = vault.click("merge", "say-hello", check=False).stderr
+    assert "one.txt passes through the filter lfs, which placet does not run" in refused
+    assert f"git -C {repo} merge --no-ff {git(repo, 'rev-parse', branch)[:12]}" in refused
+    assert git(repo, "rev-parse", "main") == before
+    write(repo, {".gitattributes": "*.bin filter=lfs\n", "old.bin": "version 1\n"})
+    commit_all(repo, "Only pictures")
+    vault.click("merge", "say-hello")
+    vault.click("undo", "say-hello", "--yes")
+
+
+def test_merge_refuses_new_filter(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, branch = done
+    git(repo, "checkout", "-q", branch)
+    write(repo, {".gitattributes": "*.bin filter=lfs\n"})
+    commit_all(repo, "A person's commit")
+    git(repo, "checkout", "-q", "main")
+    assert (
+        ".gitattributes passes through the filter lfs"
+        in vault.click("merge", "say-hello", check=False).stderr
+    )
 
 
 @pytest.mark.parametrize("where", ["the repository's own", "the person's"])
@@ -119,7 +143,7 @@ def test_filter_outside_commits_is_detected(
     file.write_text("*.txt filter=lfs\n")
     assert "git LFS" in vault.click("portal", "check").stdout
     before = fingerprint(repo)
-    assert "pass through a filter" in vault.click("merge", "say-hello", check=False).stderr
+    assert "passes through the filter" in vault.click("merge", "say-hello", check=False).stderr
     assert fingerprint(repo) == before
 
 

@@ -386,7 +386,7 @@ def test_merge_into_base_branch_is_detected(tmp_path: Path) -> None:
     branch = mission(vault, repo)
     text = vault.reports()[0].read_text()
     assert "it was 2 commits ahead of `develop`.\n" in text
-    assert "gh pr create --base develop" in text
+    assert "placet pr say-hello" in text
     assert branches.merge(vault.site, "say-hello", here=False)[1] == "develop"
     git(repo, "reset", "-q", "--hard", "HEAD~1")
     squash_with_changes(repo, branch)

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from gitkit import commit_all, commit_changes, fingerprint, git, make_repo, write
 from placet.disk.files import FileLock, delete_tree
-from placet.errors import PlacetError, ToolError, UserError, passing
+from placet.errors import Interrupted, PlacetError, ToolError, UserError, passing
 from placet.git import (
     checkout,
     checkpoint,
@@ -755,6 +755,51 @@ def test_add_worktree_resumes_partial_creation(person: People, tmp_path: Path, l
     assert commit_changes(again, MESSAGE, BOB, WHEN) is not None
     listed = [line.split()[0] for line in git(path, "worktree", "list").splitlines()]
     assert listed == [str(path), str(wt.path)]
+
+
+@pytest.mark.parametrize("lost", ["folder of git", "index"])
+@pytest.mark.parametrize("killed", ["", "made", "moved", "deleted"])
+def test_half_missing_worktree_keeps_its_files(
+    person: People, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, killed: str
+) -> None:
+    path = person({"a": "1", "b": "1", "index": "a file"})
+    wt = start(path, tmp_path)
+    write(wt.path, {"a": "2", "new/work": "precious"})
+    (wt.path / "b").unlink()
+    if lost == "index":
+        (wt.git_dir / "index").unlink()
+    else:
+        shutil.rmtree(wt.git_dir)
+
+    def again() -> worktree.Worktree:
+        return worktree.add_worktree(wt.repo, wt.path, wt.branch, wt.base, resumed=True)
+
+    with monkeypatch.context() as patched:
+        if killed == "made":
+
+            def check_out(*_: object) -> None:
+                raise Interrupted("killed")
+
+            patched.setattr(worktree, "_check_out", check_out)
+        elif killed:
+            real = Path.rename
+
+            def rename(self: Path, target: Path) -> Path:
+                if self.name.endswith(".rest" if killed == "deleted" else ".git"):
+                    if killed == "moved":
+                        real(self, target)
+                    raise Interrupted("killed")
+                return real(self, target)
+
+            patched.setattr(Path, "rename", rename)
+        if killed:
+            with pytest.raises(Interrupted):
+                again()
+    found = again()
+    assert paths(committing.status(found)) == [("M", "a"), ("D", "b"), ("A", "new/work")]
+    assert sorted(one.name for one in wt.path.parent.iterdir() if one.is_dir()) == [wt.path.name]
+    assert worktree.open_worktree(found.repo, found.path, found.branch, found.base) == found
+    assert commit_changes(found, MESSAGE, BOB, WHEN) is not None
 
 
 def test_foreign_branch_is_refused(person: People, tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ class Browser:
     def hidden(self, ident: str) -> dict[str, str]:
         """Return what the forms of a request's page carry."""
         page = self.client.get(f"/r/{ident}").text
-        return dict(re.findall(r'type="hidden" name="(token|digest|others)" value="([^"]*)"', page))
+        return dict(
+            re.findall(r'type="hidden" name="(token|digest|others|doubts)" value="([^"]*)"', page)
+        )
 
     def press(self, ident: str, button: str, **fields: str) -> Any:
         """Press a button of a request's page as it is now; return the answer."""

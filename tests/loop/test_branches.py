@@ -87,7 +87,7 @@ def test_report_describes_branch_and_unseen_changes(vault: TestVault, repo: Path
         "When this was written it was 2 commits ahead of `main`.",
         "It could be merged into `main` without conflicts.",
         "placet merge say-hello",
-        f"push hub {branch} && (cd {repo} && gh pr create --base trunk --head {branch} --fill)",
+        f"placet pr say-hello # a draft pull request, or: git -C {repo} push hub {branch}",
         "placet drop say-hello --reason",
         "did not see uncommitted files in your checkout: `.hooks/`, `unfinished.txt`.",
         "Your commits are signed; placet's are not.",

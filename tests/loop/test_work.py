@@ -464,20 +464,6 @@ def test_call_above_the_day_limit_waits_for_a_raise(tmp_path: Path) -> None:
         assert len(vault.rows("plan.created")) == 2
 
 
-def test_waits_count_the_time_asleep(tmp_path: Path) -> None:
-    vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 12000\n"), Time()
-    spent = Usage(input_tokens=11_000, output_tokens=1_000)
-    model = Fake(lambda ask: dataclasses.replace(greeter(ask), usage=spent))
-    with looping(vault, time=time, model=lambda: model) as running:
-        vault.drop("Say hello.\n")
-        running.settle()
-        vault.drop("Say more.\n", "More.md")
-        assert "resumes tomorrow" in running.settle().waiting[0]
-        time.fall_asleep((day_of(time.wall())[1] - time.wall()).total_seconds() + 1)
-        running.settle()
-        assert len(vault.rows("plan.created")) == 2
-
-
 def status_of(vault: TestVault, time: Time) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cases, "Clock", lambda: time.clock)

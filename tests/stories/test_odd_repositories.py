@@ -7,6 +7,7 @@ repository of the person is touched.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from gitkit import commit_all, git, make_repo, write
+from looping import Fake, Time, bare_vault, greeter, looping, results, says, turns_taken
+from placet.chat.messages import Ask, Purpose, Reply
 from placet.git.commit import not_kept_here
 from placet.git.repository import head, open_repo
 from placet.git.worktree import add_worktree
@@ -109,7 +112,7 @@ SHAPES = {
     "dirty": Shape(dirty, "did not see uncommitted files in your checkout: `README.md`, `new.txt`"),
     "locked": Shape(locked),
     "new": Shape(no_repository),
-    "inside": Shape(inside_another),
+    "inside": Shape(inside_another, error="inside the one at"),
 }
 
 
@@ -166,7 +169,59 @@ def test_every_repository_shape_works_or_is_refused_unchanged(tmp_path: Path) ->
     assert git(places["new"], "log", "-1", "--format=%an, %cn") == "Ann Person, Ann Person", (
         "their files, their commit"
     )
-    assert {row["entity_id"] for row in vault.rows("git.initialized")} == {"new", "inside"}
+    assert {row["entity_id"] for row in vault.rows("git.initialized")} == {"new"}
+
+
+def test_person_and_agent_are_told_what_worktree_lacks(tmp_path: Path) -> None:
+    repo = submodule(tmp_path)
+    write(repo, {".gitattributes": "*.bin filter=lfs\n", "a.bin": "version 1\n"})
+    commit_all(repo, "Large files")
+    vault = bare_vault(tmp_path / "v", f'[portals.code]\npath = "{repo}"\n')
+    said = (
+        "Submodules are empty folders in a worktree: 'module'.",
+        "Files kept with git LFS appear as small pointer files, and must not be edited.",
+    )
+    looks = ("list_directory", {"path": "."}), ("list_directory", {"path": "module"})
+
+    def model(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.EXECUTE or turns_taken(ask):
+            return greeter(ask)
+        return says(*looks)
+
+    fake = Fake(model)
+    with looping(vault, model=lambda: fake, time=Time()) as run:
+        vault.drop("---\nportal: code\n---\nSay hello.\n")
+        run.settle()
+        box = vault.plan().read_text().partition("# Say hello")[0]
+        vault.approve()
+        run.settle()
+    for text in (box, fake.asks[0].system[0], fake.asks[-1].system[0]):
+        assert all(one in text for one in said), text
+    listed = results(fake.asks[1])
+    assert "module/ (a submodule, empty here)" in listed[0]
+    assert listed[1] == "A submodule, empty here. Nothing can be read or written in it."
+    assert len(vault.rows("execution.completed")) == 1
+
+
+def test_partial_clone_names_missing_files_and_command(tmp_path: Path) -> None:
+    source = plain(tmp_path, **{"sub/a": "1\n", "sub/b": "2\n"})
+    git(source, "config", "uploadpack.allowFilter", "true")
+    git(source, "config", "uploadpack.allowAnySHA1InWant", "true")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--filter=blob:none", "--sparse", f"file://{source}", str(clone))
+    vault = serve(tmp_path, {"code": clone})
+    why = vault.rows("plan.failed")[0]["metadata"]["reason"]
+    command = f"git -C {clone} fetch --refetch --no-filter origin"
+    assert "2 files of this commit are not on this machine, as the clone is partial" in why
+    assert command in why
+    assert "2 files of this commit" in vault.click("portal", "check").stdout
+    subprocess.run([*shlex.split(command), "-q"], check=True, capture_output=True)
+    assert "of this commit" not in vault.click("portal", "check").stdout
+    vault.click("retry", "code")
+    vault.here()
+    vault.approve("code")
+    vault.here()
+    assert len(vault.rows("execution.completed")) == 1
 
 
 @pytest.mark.parametrize(

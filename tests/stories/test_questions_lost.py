@@ -90,17 +90,18 @@ def called(vault: TestVault, tool: str) -> int:
         ([[WRITE, RUN, EDIT, ASK]], "two", (1, 1, 1)),
     ],
 )
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", ["", "folder", "git's half"])
 @pytest.mark.thinned(3)
 def test_worktree_lost_during_question_is_restored(
-    vault: TestVault, turns: Any, text: str, counted: tuple[int, int, int], lost: bool
+    vault: TestVault, turns: Any, text: str, counted: tuple[int, int, int], lost: str
 ) -> None:
     with looping(vault, model=lambda: Fake(mission(*turns)), time=Time()) as run:
         drop_and_approve(run)
         assert state(run) is State.ASKING
         if lost:
             (tree,) = worktrees(vault)
-            shutil.rmtree(tree)
+            private = (tree / ".git").read_text().removeprefix("gitdir: ").strip()
+            shutil.rmtree(tree if lost == "folder" else private)
         tick(question(vault), "Hello")
         run.settle()
     assert written(vault) == text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,7 @@ from placet.agent.work import (
 )
 from placet.agent.workplace import Ports, keep_vault, repository, workplace
 from placet.case.drift import IfChanged
-from placet.case.mission_result import MissionResult
+from placet.case.mission_result import After, MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
@@ -75,12 +75,14 @@ from placet.errors import (
 )
 from placet.git.branch_facts import branch_facts
 from placet.git.commit import branch_gone, pins, status
+from placet.git.history import log
 from placet.git.removal import (
     abandon_worktree,
 )
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
+from placet.note.paths import show
 from placet.plan.comments import placed
 from placet.plan.left_out import text_to_do
 from placet.plan.plan import agent_steps
@@ -89,6 +91,8 @@ from placet.tools.arguments import Args
 from placet.tools.control import Finish, GiveUp
 from placet.tools.registry import executing
 
+MOST_NAMED = 10
+"""Maximum of commits that a sentence names."""
 _SAID_IN_FULL = (End.GAVE_UP, End.STOPPED_BY_PERSON, End.DRIFT, End.LEASE_LOST)
 """Ends to which the model's last words add nothing."""
 
@@ -111,11 +115,12 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
         )
     if stop is None:
         stop, left_out = _commit_rest(steps)
-    last = resolve(repo, tree.ref)
-    if last is None and stop is None:
-        stop = repository_stop(repo, branch_gone(tree))
-    last = last or tree.base
-    files = files_between(repo, tree.base, last)
+    with _waits_if(committed=stop is None):
+        last = resolve(repo, tree.ref)
+        if last is None and stop is None:
+            stop = repository_stop(repo, branch_gone(tree))
+        last = last or tree.base
+        files = files_between(repo, tree.base, last)
     if stop is None and work.mission.plan.scope.write and not files:
         stop = Stop(End.NOTHING_CHANGED, "the plan was to change files, and none was changed")
     result = MissionResult(
@@ -137,13 +142,28 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             summary=summary,
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
-            after=branch_facts(repo, tree.branch, work.mission.case.plan.base_branch)
-            if last != tree.base
-            else None,
+            after=_after(steps) if last != tree.base else None,
         )
     )
     record.settle(ENDED, result)
     return result
+
+
+def _after(steps: StepsUnderway) -> After:
+    """Return git's facts on the branch, with the commits in it that are not the mission's."""
+    work = steps.work
+    tree, base_branch = work.tree, work.mission.case.plan.base_branch
+    after = branch_facts(work.repo, tree.branch, base_branch)
+    own = {work.record.get(LAST_COMMIT), *(step.commit for step in steps.done.values())}
+    if after.ahead == len(own - {None, ""}):
+        return after
+    with _waits_if(committed=True):
+        made = log(work.repo, tree.ref, f"^{tree.base}")
+    others = [f"{one.sha[:12]} by {show(one.author)}" for one in made if one.sha not in own]
+    if not others:
+        return after
+    said = f"The branch has commits that are not the mission's: {', '.join(others[:MOST_NAMED])}."
+    return replace(after, notes=(said, *after.notes))
 
 
 def _failed(steps: StepsUnderway, result: MissionResult, stop: Stop) -> MissionResult:
@@ -197,10 +217,22 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
     except RepositoryChanged as error:
         stop, left_out = repository_stop(work.repo, error), ()
     if left_out is None:
-        left_out = out_of_scope(
-            work, without_temporary([change.path for change in status(work.tree)])
-        )
+        with _waits_if(committed=stop is None):
+            left_out = out_of_scope(
+                work, without_temporary([change.path for change in status(work.tree)])
+            )
     return stop, left_out
+
+
+@contextmanager
+def _waits_if(*, committed: bool) -> Iterator[None]:
+    """Raise Postponed for an error of git if the mission's work is committed: it has not failed."""
+    try:
+        yield
+    except GitError as error:
+        if not committed:
+            raise
+        raise Postponed(str(error), MACHINE_RETRY_S, WaitReason.MACHINE) from error
 
 
 # --- ends without a worktree to look into
@@ -232,8 +264,13 @@ def bug_result(ports: Ports, mission: Mission, error: Exception) -> MissionResul
 def failed_result(
     ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record
 ) -> MissionResult:
-    """Return the end of a mission of which only the record is readable; `error` says why."""
+    """Return the end of a mission of which only the record is readable; `error` says why.
+
+    A mission that had finished stays so: the error came while placet tidied up after it.
+    """
     path = path_of(ports, mission.case, record)
+    if (ended := record.get(ENDED)) is not None and ended.ok:
+        return replace(ended, detail=str(error), left_at=str(path) if path.exists() else "")
     return MissionResult(
         spent=spent_in(record),
         repository=mission.case.request.portal,
@@ -375,7 +412,7 @@ def _in_worktree(
         mark.touch()
     scope = mission.plan.scope
     with leavable(cancel.is_set) if not known else nullcontext():
-        tree = add_worktree(repo, path, at.branch, at.base, by_name=scope.by_name())
+        tree = add_worktree(repo, path, at.branch, at.base, by_name=scope.by_name(), resumed=known)
     clear_stale_locks(tree, refs(case, path.name)[:1])
     if known:
         drop_temporaries(tree)

@@ -320,6 +320,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         based_on=tuple(sorted(digests_at(repo, base, sorted(read)).items())),
         base_commit=base,
         uncommitted=uncommitted,
+        about_worktree=place.facts,
         day_usd=ports.config.limits.day_usd,
         command_notes=command_notes(ports, repo, case.request.portal),
         model=ports.config.model.who,

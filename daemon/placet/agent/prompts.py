@@ -57,12 +57,13 @@ def system_prompt(
     sandbox: str,
     repository: str,
     turns: int,
+    facts: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return the system prompt: a preamble, and the texts of the `notes_of_agent`.
 
-    The preamble names the environment and how many `turns` there are, and is the same from turn to
-    turn, byte for byte. Tools are described in the list of tools alone. Empty notes are left out.
-    Raises Postponed for a note of the vault that holds an unresolved merge.
+    The preamble names the environment, `facts` about it, and how many `turns` there are. It is the
+    same from turn to turn, byte for byte. Tools are described in the list of tools alone. Empty
+    notes are left out. Raises Postponed for a note of the vault that holds an unresolved merge.
     """
     rules = resources.files("placet.agent").joinpath("texts", f"{purpose.value}.md").read_text()
     lines = [
@@ -72,6 +73,7 @@ def system_prompt(
         f"- System: {platform.system()} {platform.machine()}; model: {model}; agent: {agent}.",
         f"- Repository: {repository}. Paths are relative to its root. "
         "`Knowledge/…` that it lacks is read from the vault.",
+        *(f"- {fact}" for fact in facts),
         f"- Commands run in: {sandbox}.",
         f"- You have at most {counted(turns, 'turn')}.",
     ]

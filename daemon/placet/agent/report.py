@@ -18,6 +18,7 @@ from typing import Any
 from placet.activity import Action, CommittedRow
 from placet.agent.record import CALL, Begun, Key, Recorded
 from placet.case.case import Case
+from placet.case.checks import changed_tests, doubts, doubts_about, lines_of
 from placet.case.events import MissionCompleted, MissionEnded, MissionFailed
 from placet.case.explain import (
     Events,
@@ -133,7 +134,7 @@ def files_table(work: MissionResult) -> str:
             "|---|---|---|",
             *(
                 f"| {cell(show(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
-                f"| {_lines(f.added, f.deleted)} |"
+                f"| {lines_of(f)} |"
                 for f in work.files[:MOST_FILES]
             ),
         ]
@@ -175,12 +176,6 @@ def listed(paths: Sequence[str], most: int = 20) -> str:
 
 def _target(file: ChangedFile) -> str:
     return f", a link to {cell(show(file.link))}" if file.link else ""
-
-
-def _lines(added: int | None, deleted: int | None) -> str:
-    if added is None or deleted is None:
-        return "binary"
-    return f"+{added} −{deleted}"  # noqa: RUF001 - a minus sign
 
 
 def cost_line(work: MissionResult, at: ReportData) -> str:
@@ -349,7 +344,6 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
         "detail": shorten(ended.detail, MAX_DETAIL, placeholder=" …"),
         "kept": ended.kept,
         "kept_commit": ended.kept_commit,
-        **({"left_at": ended.left_at} if ended.left_at else {}),
     }
     return MissionFailed(
         case.generation,
@@ -378,7 +372,10 @@ def _facts(work: MissionResult, report: str, at: ReportData) -> dict[str, Any]:
         "duration_s": round(spent.working_s, 3),
         "report": report,
         "digest": at.case.approval.digest,
+        **({"left_at": work.left_at} if work.left_at else {}),
         "complexity": at.complexity.value,
+        **({"doubts": list(said)} if (said := doubts(at.plan, work.commands)) else {}),
+        **({"changed_tests": tests} if (tests := changed_tests(work.files)) else {}),
         "typical_cost_usd": at.typical_usd,
         "files_changed": [show(f.path) for f in work.files[:MOST_FILES]],
         **({"files_more": more} if (more := len(work.files) - MOST_FILES) > 0 else {}),
@@ -397,6 +394,7 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
     pictures = (f"![[{PurePosixPath(path).name}]]" for path, _ in at.named_pictures)
     text = template("mission_report.md").substitute(
         common(at),
+        doubts=_doubts(ended, at.plan),
         summary=document(ended.summary or "Done."),
         steps=_steps(ended, at.plan),
         files=files_table(ended),
@@ -424,6 +422,17 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
     )
 
 
+def _doubts(ended: MissionResult, plan: Plan) -> str:
+    """Return what a person must know before the summary, as a callout; empty for nothing."""
+    said = doubts(plan, ended.commands)
+    tests = changed_tests(ended.files)
+    if not said and not tests:
+        return ""
+    first, *rest = [*said, *([f"The branch {tests}."] if tests else [])]
+    lines = [f"> [!{'warning' if said else 'info'}] {first}", *(f"> - {line}" for line in rest)]
+    return "\n".join(lines) + "\n\n"
+
+
 def _steps(work: MissionResult, plan: Plan) -> str:
     done = {step.number: step for step in work.steps}
     lines = []
@@ -437,7 +446,10 @@ def _steps(work: MissionResult, plan: Plan) -> str:
         else:
             at = f" (`{one.commit[:12]}`)" if one.commit else " (nothing to commit)"
             summary = f" — {literal(one.summary)}" if one.summary != step.title else ""
-            lines.append(f"- [x] {number}. {literal(step.title)}{at}{summary}")
+            open_checks = doubts_about(step, plan, work.commands)
+            tick = " " if open_checks else "x"
+            said = "".join(f" — {doubt}" for doubt in open_checks)
+            lines.append(f"- [{tick}] {number}. {literal(step.title)}{at}{summary}{said}")
     return "\n".join(lines)
 
 
@@ -451,7 +463,7 @@ def commands_table(work: MissionResult) -> str:
             "|---|---|",
             *(
                 f"| {cell(shortened(run.command, MAX_COMMAND))} | "
-                f"{run.error or ('killed' if run.exit_code is None else run.exit_code)} |"
+                f"{'killed' if run.exit_code is None else run.exit_code} |"
                 for run in work.commands
             ),
         ]
@@ -465,16 +477,12 @@ def _where(ended: MissionResult, at: ReportData) -> str:
     ident = at.case.request_id
     after = ended.after
     place = f"git -C {repo}"
-    into = after and (after.remote_default or after.into)
-    # gh chooses the base if its name cannot be shown plainly
-    base = f" --base {shlex.quote(into)}" if into and show(into) == into else ""
     taken = "merge it" if at.case.request.portal else "merge it into your notes"
     merge = f"placet merge {ident}    # {taken}, or: {place} merge --no-ff {branch}"
     ask = (
-        ""
-        if after is None or not after.remote
-        else f"{place} push {after.remote} {branch} && "
-        f"(cd {repo} && gh pr create{base} --head {branch} --fill)    # a pull request"
+        f"placet pr {ident}    # a draft pull request, or: {place} push {after.remote} {branch}"
+        if after is not None and after.remote
+        else ""
     )
     back = f". To undo a merge: `placet undo {ident}`"
     if after is not None and after.bare:
@@ -483,15 +491,11 @@ def _where(ended: MissionResult, at: ReportData) -> str:
             f"git clone {repo} {ident} && git -C {ident} merge --no-ff origin/{branch} && "
             f"git -C {ident} push    # merge it in a clone: this is a bare repository"
         )
-        ask = (
-            f"{place} push {after.remote} {branch}    # for a pull request there"
-            if after.remote
-            else ""
-        )
     return "\n".join(
         [
             f"Branch {code(ended.branch)} of {code(ended.repository)}, "
             f"from `{ended.base[:12]}` to `{ended.commit[:12]}`.",
+            *(_untidied(ended) if ended.left_at else ()),
             *(
                 _branch_relation(after, notes=not at.case.request.portal)
                 if after is not None
@@ -511,6 +515,15 @@ def _where(ended: MissionResult, at: ReportData) -> str:
             *(_peculiar(after) if after is not None else ()),
         ]
     )
+
+
+def _untidied(ended: MissionResult) -> list[str]:
+    """Return what is left of a finished mission, and why."""
+    return [
+        "",
+        f"placet could not remove the worktree {code(show(ended.left_at))}: "
+        f"{literal(ended.detail)} It tries again when the daemon starts.",
+    ]
 
 
 def _branch_relation(after: After, *, notes: bool) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from placet.agent.tool_calls import (
     target,
 )
 from placet.agent.work import RunningMission
+from placet.case.checks import NOT_FOUND, check_of, doubts_about, words_of
 from placet.case.mission_result import CommandRun, StepDone
 from placet.chat.guards import REPEATED, Effect
 from placet.chat.messages import ToolUse
@@ -48,7 +50,7 @@ class StepsUnderway:
     """The steps that are done, and the calls that were seen.
 
     `trouble` is the error of the last call, with its tool, until a call succeeds. `troubled_in` is
-    the number of turns before it.
+    the number of turns before it. `has_written` says that a call has changed a file.
     """
 
     work: RunningMission
@@ -58,6 +60,7 @@ class StepsUnderway:
     last_success: str = ""
     trouble: tuple[str, dict[str, Any]] | None = None
     troubled_in: int = 0
+    has_written: bool = False
 
     def steer(self, args: Args) -> Any:
         """Run a control call: commit a step, or end the conversation.
@@ -97,6 +100,8 @@ class StepsUnderway:
         if (first := self.open_step()) is not None and first < step:
             raise self._still_open(f"Step {step} was not completed", first)
         result: dict[str, Any] = {"step": step, "commit": self._commit(step, summary)}
+        if unproven := doubts_about(steps[step - 1], self.work.mission.plan, self.commands):
+            result["unproven"] = unproven
         if after := self._literals_from(step + 1):
             result["carried_out"] = after
         return result
@@ -201,10 +206,12 @@ class StepsUnderway:
         turns = len(work.limits.history.steps)
         self.calls[use.name] += 1
         about = target(use, work.place.secrets)
-        if effect_of(use.name) is Effect.EXECUTE and outcome.ok and not outcome.image:
-            self.commands.append(CommandRun(about, outcome.exit_code))
-        if outcome.error_type == "command_not_found":
-            self.commands.append(CommandRun(about, None, "not found"))
+        missing = outcome.error_type == "command_not_found"
+        if effect_of(use.name) is Effect.EXECUTE and not outcome.image and (outcome.ok or missing):
+            code = NOT_FOUND if missing else outcome.exit_code
+            check = check_of(work.mission.plan, _argv(use))
+            self.commands.append(CommandRun(about, code, check, not self.has_written))
+        self.has_written = self.has_written or (outcome.ok and effect_of(use.name) is Effect.WRITE)
         if use.name == "complete_step" and outcome.ok:
             self._completed(use, json.loads(outcome.content))
             # A model that completes a step after it read of a failure has judged it. In the same
@@ -259,6 +266,13 @@ class StepsUnderway:
 
 def _restore_to(work: RunningMission, before: Key[str]) -> bool:
     return restore_tree(work, work.record.get(before))
+
+
+def _argv(use: ToolUse) -> Sequence[str]:
+    """Return the argument list of a call that runs a command; a shell's text may be one."""
+    command = str(use.input.get("command", ""))
+    given = use.input.get("args")
+    return words_of(command) if use.name == "bash" else [command, *map(str, given or ())]
 
 
 def uncommitted(error: ToolError) -> Stop:

@@ -14,7 +14,6 @@ from placet.activity import Action, Actor, Entity
 from placet.agent.day_budget import DayBudget
 from placet.agent.dependencies import Brought, bring_into, brought, overlaps, why_elsewhere
 from placet.agent.record import Carrier, Postponed, Record
-from placet.case.request import unfit
 from placet.case.waiting import ALLOW_HISTORY, WaitReason
 from placet.chat.budget import Price
 from placet.chat.cancel import Cancel
@@ -24,7 +23,16 @@ from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied
 from placet.errors import UserError
 from placet.git.checkpoint import undo_since
-from placet.git.repository import common_dir_at, is_repository, open_repo
+from placet.git.repository import (
+    common_dir_at,
+    facts_in,
+    is_repository,
+    modules_in,
+    open_repo,
+    portal_problem,
+    repository_above,
+    rows_at,
+)
 from placet.git.run import GitCall, OnCall, Repo, RepositoryChanged
 from placet.git.vault_history import (
     ATTACHMENT_PATTERNS,
@@ -250,12 +258,11 @@ def workplace(
         config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
         # reports hold no secret files, and there is one more for each request
         reports = str(PurePosixPath(denied.root, Folder.REPORTS)) if denied.at_root else ""
-        mine = Path(Folder.REPORTS).name
         secrets = (
             *bounds.secrets,
             *git_config_secrets(config),
             *known_secrets(root, (reports,)),
-            *(known_secrets(knowledge, (mine,)) if knowledge is not None else ()),
+            *(known_secrets(knowledge, (_REPORTS,)) if knowledge is not None else ()),
         )
         yield Workplace(
             root,
@@ -270,9 +277,17 @@ def workplace(
             run=_Commands(partial(bring_into, tree, what, secrets)),
             refuse=partial(refuse_uncommittable, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
+            **_lacks(repo, tree.base),
         )
 
 
+def _lacks(repo: Repo, commit: str) -> dict[str, Any]:
+    """Return what a worktree at this commit lacks, as `Workplace` has it."""
+    rows = rows_at(repo, commit)
+    return {"facts": tuple(facts_in(repo, rows)), "modules": frozenset(modules_in(rows))}
+
+
+_REPORTS = Path(Folder.REPORTS).name
 VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *ATTACHMENT_PATTERNS)
 """Paths outside a vault's history (`.git/info/exclude`): placet's folders, and attachments."""
 FEW_FILES = 50
@@ -301,8 +316,16 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
             f"The repository {path} is not a folder.",
             "Restore it, or correct its path in System/placet.toml.",
         )
-    if why := unfit(ports.vault.resolve(), path.resolve(), is_repository=is_repository(path)):
-        raise UserError(why, "Name another folder in System/placet.toml, or another portal.")
+    if portal and (problem := portal_problem(ports.vault, path)) is not None:
+        raise problem
+    above = None if portal or is_repository(path) else repository_above(path)
+    if above is not None:  # its commits would go into the new one
+        raise UserError(
+            f"The vault is inside the repository {above}, and placet makes no repository in "
+            "another one.",
+            f"Have requests work there: placet portal add NAME '{above}'. "
+            f"Or make the vault one yourself: git -C '{path}' init",
+        )
     with ports.making:  # two workers must not make the same repository at once
         if is_repository(path):
             return open_repo(path, on_call=ran)

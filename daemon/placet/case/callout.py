@@ -146,6 +146,9 @@ def box_of(case: Case, path: str = "") -> WriteBox:
     )
     if case.state is State.FAILED and case.outcome.report_path:
         title, below = "This plan for {} failed", _AFTER_FAILURE
+    if case.state is State.COMPLETED and case.outcome.doubts:
+        sort = "warning"
+    above = (*above, *results_in_doubt(case))
     if case.state is State.COMPLETED or (case.state is State.FAILED and case.outcome.report_path):
         above = (*above, report)
     branch = new_branch(case)
@@ -159,9 +162,18 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         base_branch=case.plan.base_branch,
         base_commit=case.plan.base_commit,
         uncommitted=case.plan.uncommitted,
+        facts=case.plan.facts,
         day_usd=case.plan.day_usd,
         command_notes=case.plan.command_notes,
     )
+
+
+def results_in_doubt(case: Case) -> tuple[str, ...]:
+    """Return what a person must know of a completed mission before taking its work over."""
+    if case.state is not State.COMPLETED:
+        return ()
+    tests = case.outcome.changed_tests
+    return (*case.outcome.doubts, *([f"The branch {tests}."] if tests else []))
 
 
 def new_branch(case: Case) -> str:
@@ -279,7 +291,8 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     text, complexity = without_box(note.body), complexity_in(note.meta)
     allowed, unseen = _about(text, complexity, what.day_usd, what.command_notes)
     at = allowed.index("") if "" in allowed else len(allowed)  # dangers follow
-    facts = [*allowed[:at], _place(note.meta, what), *allowed[at:], ""]
+    known = [f"**The worktree**: {sentence(' '.join(what.facts))}"] if what.facts else []
+    facts = [*allowed[:at], _place(note.meta, what), *known, *allowed[at:], ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)
 

@@ -111,6 +111,8 @@ class Branch:
     """The commit that merged it."""
     dropped_reason: str = ""
     """The last reason that was journalled; it counts once."""
+    doubts: tuple[str, ...] = ()
+    """As in `LastOutcome`."""
 
     @property
     def is_watched(self) -> bool:
@@ -143,6 +145,8 @@ class KnownPlan:
     """The commit that it was planned from, whatever its note says by now."""
     uncommitted: int = 0
     """Number of changed files in the checkout that the planning did not see."""
+    facts: tuple[str, ...] = ()
+    """Sentences on what the mission's worktree will lack."""
     day_usd: Decimal = Decimal(0)
     """The limit of a day's work when it was planned; 0 for none."""
     command_notes: tuple[str, ...] = ()
@@ -201,7 +205,9 @@ class LastOutcome:
     """The outcome of the last mission, or of a planning that failed.
 
     `failure` tells the next plan how it ended, `detail` quotes the error of a mission. `branch` is
-    the one that it worked on, `carried_out` the digest of its plan.
+    the one that it worked on, `carried_out` the digest of its plan. `doubts` are sentences on
+    planned commands that did not succeed when they ran last. `changed_tests` names the tests that
+    the mission changed or deleted.
     """
 
     failure: str = ""
@@ -209,6 +215,8 @@ class LastOutcome:
     report_path: str = ""
     branch: str = ""
     carried_out: str = ""
+    doubts: tuple[str, ...] = ()
+    changed_tests: str = ""
 
 
 SOMEONE = "someone who can write the vault"

@@ -332,6 +332,7 @@ class Drafted:
     based_on: tuple[tuple[str, str], ...] = ()
     base_commit: str = ""
     uncommitted: int = 0
+    about_worktree: tuple[str, ...] = ()
     day_usd: Decimal = Decimal(0)
     command_notes: tuple[str, ...] = ()
     model: str = ""

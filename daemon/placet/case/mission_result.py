@@ -77,11 +77,15 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """A command, and its exit code: None if it was killed, or did not start: `error` says why."""
+    """A command that ran, or did not start."""
 
     command: str
     exit_code: int | None
-    error: str = ""
+    """None if it was killed, 127 if there is no such program."""
+    check: str = ""
+    """The planned command that this was a run of; empty for any other command."""
+    before_change: bool = False
+    """Whether no file had been changed yet."""
 
 
 MOST_FILES = 200

@@ -67,6 +67,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         left="",
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
+        facts=e.about_worktree,
         day_usd=e.day_usd,
         command_notes=e.command_notes,
         models=(e.model,),
@@ -130,14 +131,18 @@ def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
         d.stamp_unread_plan()
 
 
+def _outcome(case: Case, e: MissionEnded) -> LastOutcome:
+    kept = LastOutcome(report_path=e.report_path, branch=e.branch, carried_out=case.approval.digest)
+    if isinstance(e, MissionFailed):
+        return replace(kept, failure=e.reason, detail=e.detail)
+    doubts, tests = e.facts.get("doubts", ()), e.facts.get("changed_tests", "")
+    return replace(kept, doubts=tuple(doubts), changed_tests=str(tests))
+
+
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
     """Publish the report. Archive a completed plan, put a failed one back."""
     completed, case = not isinstance(e, MissionFailed), d.case
-    outcome = LastOutcome(
-        report_path=e.report_path, branch=e.branch, carried_out=case.approval.digest
-    )
-    if isinstance(e, MissionFailed):
-        outcome = replace(outcome, failure=e.reason, detail=e.detail)
+    outcome = _outcome(case, e)
     d.set(outcome=outcome, stop="")
     if completed and (tip := str(e.facts.get("commit", ""))):
         done = Branch(
@@ -149,6 +154,7 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
             case.approval.digest,
             case.request.portal,
             e.report_path,
+            doubts=outcome.doubts,
         )
         d.set(branches=(*d.case.branches, done))
     d.spend_approval()

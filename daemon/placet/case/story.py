@@ -240,7 +240,8 @@ def _completed(data: Mapping[str, Any]) -> str:
         if data.get("commit")
         else "nothing had to be changed"
     )
-    return f"completed: {what}{_money(data.get('cost_usd'))}"
+    doubt = "".join(f"; {one}" for one in data.get("doubts", ())[:1]).removesuffix(".")
+    return f"completed: {what}{_money(data.get('cost_usd'))}{doubt}"
 
 
 def _taken_back(data: Mapping[str, Any]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
@@ -27,12 +29,17 @@ def diff_command(site: Site, ident: str) -> None:
 @click.command("merge")
 @ident_argument
 @click.option("--here", is_flag=True, help="Into the branch you are on, whichever it is.")
+@click.option("--yes", is_flag=True, help="Do not ask, also if a planned command failed last.")
 @site_option
 @json_option
-def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
+def merge_command(site: Site, ident: str, here: bool, yes: bool, as_json: bool) -> None:
     """Merge a mission's branch into the branch you have checked out, if that checkout is clean."""
+
+    def ask(doubts: Sequence[str]) -> bool:
+        return yes or (sys.stdin.isatty() and _agreed("\n".join(doubts), "Merge it all the same?"))
+
     before, branch, _ = mission_of(site, ident)
-    sha, onto = merge(site, ident, here=here)
+    sha, onto = merge(site, ident, here=here, ask=ask)
     what = (
         f"merged into {onto}: {sha[:12]} (not signed; your hooks did not run)."
         if branch.portal
@@ -41,6 +48,31 @@ def merge_command(site: Site, ident: str, here: bool, as_json: bool) -> None:
     say(f"{what} To undo it: placet undo {ident}")
     out(sha, {"commit": sha, "branch": onto}, as_json=as_json)
     await_daemon(site, before)
+
+
+@click.command("pr")
+@ident_argument
+@site_option
+@json_option
+def pr_command(site: Site, ident: str, as_json: bool) -> None:
+    """Push a mission's branch as you, and open a draft pull request for it.
+
+    It needs `gh`, `glab` or `tea`, logged in at the remote's host; else it prints the address that
+    the remote gives. It never forces a push, and merges nothing.
+    """
+    from placet.client.pull_request import push_for_review
+
+    def progress(line: str) -> None:
+        if sys.stderr.isatty():  # in place of the line before it
+            click.echo(f"{harmless(line)}\x1b[K\r", err=True, nl=False)
+
+    found = push_for_review(site, ident, say, progress)
+    say(f"pushed {found.branch} to {found.remote}.")
+    if found.pr:
+        say("a draft pull request is open:" if found.opened else "its pull request:")
+    elif found.create:
+        say("open a pull request here:")
+    out(found.pr or found.create, asdict(found), as_json=as_json)
 
 
 @click.command("undo")
@@ -60,9 +92,9 @@ def undo_command(site: Site, ident: str, yes: bool, as_json: bool) -> None:
 _DROPPED = "dropped; its commits are kept at this ref:"
 
 
-def _agreed(what: str) -> bool:
+def _agreed(what: str, question: str = "Do that?") -> bool:
     echo(harmless(what), err=True)
-    return click.confirm("Do that?", err=True)
+    return click.confirm(question, err=True)
 
 
 @click.command("drop")

@@ -20,7 +20,6 @@ from placet.chat.messages import ModelError, ModelErrorKind
 from placet.cli.init import is_here, speaks_messages
 from placet.cli.journal import older_copy
 from placet.cli.options import json_option, site_option
-from placet.cli.portals import problem_of
 from placet.cli.terminal import colour, out
 from placet.client.cases import NO_ROOM, disk_trouble
 from placet.client.service import key_file
@@ -29,7 +28,7 @@ from placet.client.texts import local_times
 from placet.disk.files import put
 from placet.disk.vault import Vault
 from placet.errors import UserError
-from placet.git.repository import old_locks, open_repo
+from placet.git.repository import old_locks, open_repo, portal_problem
 from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
@@ -44,7 +43,7 @@ from placet.note.paths import CONFIG_PATH, MARKER, QUEUES
 from placet.note.paths import show as visible
 from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Level
 from placet.sandbox.probe import probe
-from placet.wording import rfc3339
+from placet.wording import one_line, rfc3339
 
 Line = dict[str, str]
 _KEY = (
@@ -244,7 +243,8 @@ def _user() -> Iterator[Line]:
 def _portals(site: Site, config: Config) -> Iterator[Line]:
     for name in config.portals:
         place = portal_path(site.vault, config, name)
-        if wrong := problem_of(site.vault, place):
+        if (problem := portal_problem(site.vault, place)) is not None:
+            wrong = one_line(str(problem))
             helps = (
                 f"Fix that, or its path in {CONFIG_PATH}: "
                 f"placet config set {quote(f'portals.{name}.path')} PATH"

@@ -55,6 +55,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "states": ("placet states > states.mmd",),
     "diff": ("placet diff say-hello", "placet diff say-hello | git apply"),
     "merge": ("placet merge say-hello",),
+    "pr": ("placet pr say-hello",),
     "undo": ("placet undo say-hello",),
     "drop": ("placet drop say-hello --reason 'Done by hand'",),
     "replay": ("placet replay say-hello",),
@@ -142,6 +143,7 @@ COMMANDS: Mapping[str, str] = {
     "states": "placet.cli.status",
     "diff": "placet.cli.branches",
     "merge": "placet.cli.branches",
+    "pr": "placet.cli.branches",
     "undo": "placet.cli.branches",
     "drop": "placet.cli.branches",
     "config": "placet.cli.settings",
@@ -187,7 +189,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "Branches": (
         "placet diff say-hello | less",
-        ("diff", "merge", "undo", "drop", "replay", "portal"),
+        ("diff", "merge", "pr", "undo", "drop", "replay", "portal"),
     ),
     "This machine": (
         "placet config set limits.day_usd 5",

@@ -17,7 +17,6 @@ from placet.agent.dependencies import overlaps, proposed, why_elsewhere
 from placet.agent.workplace import Bounds, brought_by
 from placet.case.case import CASE_JSON
 from placet.case.life_cycle import OPEN
-from placet.case.request import unfit
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import colour, out, say
 from placet.client.site import Site, here
@@ -28,6 +27,7 @@ from placet.git.repository import (
     no_commit,
     notes,
     open_repo,
+    portal_problem,
     resolve,
 )
 from placet.git.run import Repo
@@ -104,8 +104,8 @@ def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str)
             "Give the folder of a repository.",
             exit_code=2,
         )
-    if problem := problem_of(site.vault, place):
-        raise UserError(problem, "Name another folder.", exit_code=2)
+    if (problem := portal_problem(site.vault, place)) is not None:
+        raise UserError(one_line(str(problem)), "Name another folder.", exit_code=2)
     if not is_repository(place):
         say(
             f"{place} is not a git repository yet: the first request that names it makes it one, "
@@ -234,23 +234,6 @@ def portal_remove_command(site: Site, name: str) -> None:
     say("removed; the repository stays as it is")
 
 
-def problem_of(vault: Path, place: Path) -> str:
-    """Return why a request cannot name a portal at `place`, in a sentence; empty where it can."""
-    if not place.is_dir():
-        return f"{visible(str(place))} is not a folder."
-    if "\n" in str(place):
-        return f"A repository's path must not have a line break in it: {visible(str(place))}."
-    if why := unfit(vault.resolve(), place.resolve(), is_repository=is_repository(place)):
-        return why
-    try:
-        above = (parent / ".git" for parent in place.resolve().parents)
-        if is_repository(place) or any(map(os.path.lexists, above)):
-            open_repo(place)
-    except UserError as error:
-        return one_line(str(error))
-    return ""
-
-
 def _write(site: Site, name: str, table: Mapping[str, str] | None) -> None:
     """Write a portal's table, which accepts it on this machine; None removes it."""
     change(site.vault, site.env, {("portals", name): table})
@@ -293,7 +276,7 @@ def _checked(site: Site, line: dict[str, Any]) -> dict[str, Any]:
     place = Path(line["folder"])
     line |= {"problem": "", "notes": [], "branch": ""}
     line["problem"] = (
-        problem_of(site.vault, place)
+        one_line(str(portal_problem(site.vault, place) or ""))
         if line["accepted"]
         else "Its path was not accepted on this machine: placet config accept"
     )

@@ -466,6 +466,7 @@ def _facts(found: ShownCase, vault: Path) -> Iterator[tuple[RenderableType, ...]
         ("portal", found.portal),
         ("approved", found.approved_by),
         ("branch", found.branch if found.commit else ""),
+        ("doubts", " ".join(found.doubts)),
         ("cost", "" if found.estimate is None else found.estimate.sentence),
         ("next", next_step(found)),
     ]

@@ -152,20 +152,33 @@ def tip_of(site: Site, ident: str) -> str:
     return resolve(repo, branch.ref) or ""
 
 
-def merge(site: Site, ident: str, *, here: bool, seen: str | None = None) -> tuple[str, str]:
+def merge(
+    site: Site,
+    ident: str,
+    *,
+    here: bool,
+    seen: str | None = None,
+    ask: Callable[[Sequence[str]], bool] = lambda _doubts: False,
+) -> tuple[str, str]:
     """Merge a mission's branch into the person's checkout; return the commit and that branch.
 
     `seen` is the commit whose changes the person read, None for whatever the branch is at; `here`
-    allows a branch other than the default one and the one that the work was begun on. Raises
+    allows a branch other than the default one and the one that the work was begun on. `ask` is
+    called with the doubts about a result, and returns whether to merge it all the same. Raises
     UserError, with nothing changed, where the checkout has uncommitted changes, something is in
     progress in it, or the merge would conflict.
     """
     case, branch, repo = mission_of(site, ident)
+    if branch.doubts and not ask(branch.doubts):
+        raise UserError(
+            f"{' '.join(branch.doubts)} Nothing was merged.",
+            f"To merge it all the same: placet merge {case.request_id} --yes",
+        )
     commit_notes(site, repo)
     with one_at_a_time(repo, site.say):
         tip = resolve(repo, branch.ref)
         if tip is None:
-            raise _gone(repo, case, branch)
+            raise gone(repo, case, branch)
         _must_be_seen(case, branch, tip, seen)
         onto = branch_to_change(repo, tip)
         refs = all_refs(repo)
@@ -215,7 +228,7 @@ def _merged(repo: Repo, case: Case, branch: Branch, onto: str, tip: str) -> str:
         ) from error
 
 
-def _gone(repo: Repo, case: Case, branch: Branch) -> UserError:
+def gone(repo: Repo, case: Case, branch: Branch) -> UserError:
     """Return the error for a branch that is not there, with what brings it back."""
     if resolve(repo, branch.tip) is None:
         return UserError(

@@ -17,7 +17,7 @@ from typing import Any
 
 from placet.activity import Action
 from placet.agent.day_budget import used_today
-from placet.case.callout import PlanSummary, plan_summary
+from placet.case.callout import PlanSummary, plan_summary, results_in_doubt
 from placet.case.case import CASE_JSON, Asking, Case
 from placet.case.estimate import Estimate, estimate
 from placet.case.intents import Intent
@@ -119,6 +119,8 @@ class CaseLine:
     summary: PlanSummary | None
     notice: str
     carrier: Carrier | None
+    doubts: tuple[str, ...] = ()
+    """Of a completed mission: planned commands that failed last, and tests that it changed."""
     begun: bool | None = None
     """While a plan is written: whether the work has a record yet."""
     model_trouble: str | None = None
@@ -283,6 +285,7 @@ def case_line(
         summary=_summary(folder, case),
         notice=case.notice,
         carrier=team,
+        doubts=results_in_doubt(case),
         begun=has_begun(reader, case) if case.acting in DRAFTING else None,
         model_trouble=_model_trouble(reader, case) if case.is_working else None,
         progress=_progress(site, reader, case, team) if case.acting is State.RUNNING else None,

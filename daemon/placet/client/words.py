@@ -81,11 +81,12 @@ def _detail(case: CaseLine) -> str:
         return f": {on_one_line(case.failure, MAX_FAILURE)}" if case.failure else ""
     if case.state is State.REVIEW:
         return f": {visible(case.plan)}"
+    said = "".join(f": {visible(doubt)}" for doubt in case.doubts[:1])
     if case.state is State.COMPLETED and not case.commit:
-        return ": nothing was changed"
+        return f"{said}: nothing was changed"
     if not case.branch:
-        return ""
-    return f": {visible(case.branch)}" + (f", {case.became}" if case.became else "")
+        return said
+    return f"{said}: {visible(case.branch)}" + (f", {case.became}" if case.became else "")
 
 
 def _progress(found: Progress) -> str:

@@ -46,9 +46,6 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
             remarks.append("Your commits are signed; placet's are not.")
         if _has_hooks(repo):
             remarks.append("Your git hooks did not run on placet's commits.")
-        remote, remote_branch = remote_of(repo)
-        if f"refs/remotes/{remote}/{into}" in refs.at:
-            remote_branch = into
         return After(
             into,
             ahead,
@@ -56,11 +53,10 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
             tuple(conflicts),
             tuple(remarks),
             tuple(dirty_paths(repo)[:MAX_UNSEEN]),
-            remote,
-            remote_branch,
+            remote_of(repo)[0],
             bare=repo.is_bare,
         )
-    except (GitError, UserError) as error:
+    except (GitError, UserError, OSError) as error:
         return After(
             "", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ()
         )

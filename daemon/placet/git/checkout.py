@@ -30,6 +30,7 @@ from placet.git.repository import (
     in_progress,
     private_dirs,
     resolve,
+    rows_at,
     tree_of,
 )
 from placet.git.run import (
@@ -79,17 +80,8 @@ def branch_to_change(repo: Repo, rev: str) -> str:
             f"Check another branch out: {at} switch BRANCH",
         )
     _must_be_clean(repo)
-    rows = []
     for commit in ("HEAD", rev):
-        asked = ("ls-tree", "-r", "-z", "--end-of-options", commit)
-        _, out = run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)
-        rows += [item.split("\t", 1) for item in items_of(out)]
-    if filters_named(repo, rows):
-        raise UserError(
-            f"Files of {repo.path} pass through a filter (git LFS or another), which placet does "
-            "not run.",
-            "Do it with git, which does; `placet show` has the branch.",
-        )
+        rows_at(repo, commit)  # git 2.39 merges a tree that it cannot read as an empty one
     return branch
 
 
@@ -171,9 +163,8 @@ def merge_into_checkout(repo: Repo, branch: str, tip: str, message: str, when: d
     way) or GitError. After an error the checkout is as before.
     """
     place, before = _as_person(repo, branch, when), head(repo)
-    return _fast_forward(
-        repo, place, before, _commit(place, _merged(place, before, tip), message, before, tip)
-    )
+    new = _commit(place, _merged(place, before, tip), message, before, tip)
+    return _fast_forward(repo, place, before, new, f"merge --no-ff {tip[:12]}")
 
 
 def _merged(place: GitDir, ours: str, theirs: str) -> str:
@@ -192,12 +183,39 @@ def _commit(place: GitDir, tree: str, message: str, *parents: str) -> str:
     )
 
 
-def _fast_forward(repo: Repo, place: GitDir, before: str, new: str) -> str:
+def _must_run_no_filter(
+    repo: Repo, place: GitDir, new: str, paths: Sequence[str], by_hand: str
+) -> None:
+    """Raise UserError if one of `paths`, which change to those of `new`, has a filter in git."""
+    names = os.fsencode("".join(f"{path}\0" for path in paths))
+    asked = ("check-attr", "--cached", "-z", "--stdin", "filter")
+    words = iter(items_of(run_git(place, *asked, stdin=names)[1]))
+    found = [
+        (path, value)
+        for path, _, value in zip(words, words, words, strict=True)
+        if value not in ("unspecified", "unset", "set")
+    ]
+    rules = [path for path in paths if path.split("/")[-1] == ".gitattributes"]
+    if rules:  # the new rules may filter other files
+        _, out = run_git(place, "ls-tree", "-z", "--full-tree", new, *rules)
+        rows = [item.split("\t", 1) for item in items_of(out)]
+        found += [(rules[0], name) for name in filters_named(repo, rows)]
+    if found:
+        path, name = found[0]
+        raise UserError(
+            f"{show(path)} passes through the filter {show(name)}, which placet does not run.",
+            f"Do it with git, which runs it: {repo.command_line} {by_hand}",
+        )
+
+
+def _fast_forward(repo: Repo, place: GitDir, before: str, new: str, by_hand: str) -> str:
     """Move branch, index and files from the commit `before` to `new`, its descendant; return it.
 
-    Raises UserError or GitError. Then all is as before, or the error says that it is not.
+    `by_hand` is git's command for the same. Raises UserError or GitError. Then all is as before, or
+    the error says that it is not.
     """
     touched = changes(repo, before, new)
+    _must_run_no_filter(repo, place, new, [change.path for change in touched], by_hand)
     for path in [change.path for change in touched if change.status == "A"]:
         above = [repo.path / folder for folder in Path(path).parents if folder != Path()]
         if os.path.lexists(repo.path / path) or any(
@@ -331,7 +349,8 @@ def revert_in_checkout(
         )
     if tree == was:
         raise UserError(f"Already undone: {branch} no longer contains this mission.")
-    return _fast_forward(repo, place, before, _commit(place, tree, message, before))
+    new = _commit(place, tree, message, before)
+    return _fast_forward(repo, place, before, new, f"revert {' '.join(c[:12] for c in commits)}")
 
 
 def drop_branch(repo: Repo, branch: str, tip: str) -> None:

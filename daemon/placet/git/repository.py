@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+from placet.case.request import unfit
 from placet.codec import sha256
 from placet.disk.files import FileLock
 from placet.errors import UserError
@@ -32,6 +33,8 @@ from placet.git.run import (
     text_of,
 )
 from placet.host.state import make_private, state_home
+from placet.note.paths import show
+from placet.wording import counted
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Git folders that placet, or git for it, writes to.
@@ -61,6 +64,34 @@ def is_repository(path: Path) -> bool:
     folders = (path / "objects", path / "refs")
     bare = os.path.isfile(path / "HEAD") and all(map(os.path.isdir, folders))
     return bare or os.path.lexists(path / ".git")
+
+
+def portal_problem(vault: Path, place: Path) -> UserError | None:
+    """Return why a request cannot name a portal at `place`, None where it can.
+
+    A folder that is no repository can be one: the first request makes it one. Not so below another
+    repository, whose commits would then go into the new one.
+    """
+    shown = show(str(place))
+    if not os.path.isdir(place):
+        return UserError(f"{shown} is not a folder.", "Name the folder of a repository.")
+    if "\n" in str(place):
+        why = f"A repository's path must not have a line break in it: {shown}."
+        return UserError(why, "Rename that folder.")
+    if why := unfit(vault.resolve(), place.resolve(), is_repository=is_repository(place)):
+        return UserError(why, "Name another folder.")
+    try:
+        if is_repository(place) or repository_above(place) is not None:
+            open_repo(place)
+    except UserError as error:
+        return error
+    return None
+
+
+def repository_above(place: Path) -> Path | None:
+    """Return the folder above `place` that is the top of a repository, None without one."""
+    parents = place.resolve().parents
+    return next((parent for parent in parents if os.path.lexists(parent / ".git")), None)
 
 
 def common_dir_at(top: Path) -> Path | None:
@@ -115,8 +146,7 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
     """
     top = path.resolve()
     if not is_repository(top):
-        outer = next((parent for parent in top.parents if os.path.lexists(parent / ".git")), None)
-        if outer is not None:
+        if (outer := repository_above(top)) is not None:
             raise UserError(
                 f"{top} is not a repository; it is inside the one at {outer}",
                 f"Name {outer} instead, or make one there: git -C '{top}' init",
@@ -428,29 +458,78 @@ def notes(repo: Repo) -> list[str]:
             "Some objects are borrowed from another repository (objects/info/alternates)."
         )
     try:
-        _, out = run_git(place_of(repo), "ls-tree", "-r", "-z", "HEAD", timeout_s=BULK_TIMEOUT_S)
+        rows = rows_at(repo, "HEAD")
     except GitError:
         if resolve(repo, "HEAD") is not None:
             raise
         return [*sentences, "There is no commit yet."]
-    rows = [item.split("\t", 1) for item in items_of(out)]
-    modules = [path for what, path in rows if what.startswith("160000 ")]
-    if modules:
-        sentences.append(
-            f"Submodules are empty folders in a worktree: {', '.join(map(ascii, modules[:5]))}."
-        )
+    missing = missing_files(repo, "HEAD")
+    return [
+        *sentences,
+        *([missing.what] if missing is not None else ()),
+        *facts_in(repo, rows),
+    ]
+
+
+def rows_at(repo: Repo, commit: str) -> list[list[str]]:
+    """Return the files of a commit: each as mode, kind and object, and its path."""
+    asked = ("ls-tree", "-r", "-z", "--end-of-options", commit)
+    _, out = run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)
+    return [item.split("\t", 1) for item in items_of(out)]
+
+
+def modules_in(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the submodules among the rows of `rows_at`."""
+    return [path for what, path in rows if what.startswith("160000 ")]
+
+
+def facts_in(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a sentence for each thing that a worktree of these `rows_at` lacks.
+
+    A person should know them before they approve a plan, and an agent before it works.
+    """
+    sentences = []
+    if modules := modules_in(rows):
+        more = f" and {len(modules) - 5} more" if len(modules) > 5 else ""
+        named = f"{', '.join(map(ascii, modules[:5]))}{more}"
+        sentences.append(f"Submodules are empty folders in a worktree: {named}.")
     filters = filters_named(repo, rows)
-    if filters:
-        if "lfs" in filters:
-            sentences.append(
-                "Files kept with git LFS appear as small pointer files, and must not be edited."
-            )
-        sentences += [
-            f"The filter {name!a} is not run: its files appear as they are stored."
-            for name in filters
-            if name != "lfs"
-        ]
+    if "lfs" in filters:
+        sentences.append(
+            "Files kept with git LFS appear as small pointer files, and must not be edited. "
+            "placet merges what changes none of them."
+        )
+    sentences += [
+        f"The filter {name!a} is not run: its files appear as they are stored."
+        for name in filters
+        if name != "lfs"
+    ]
+    if (above := repository_above(repo.path)) is not None and not repo.is_bare:
+        sentences.append(
+            f"The repository is inside the one at {show(str(above))}, which has no part in this."
+        )
     return sentences
+
+
+def missing_files(repo: Repo, commit: str) -> UserError | None:
+    """Return what to say if a partial clone lacks files of this commit, else None."""
+    remotes = [
+        item.removeprefix("remote.").removesuffix(".promisor\ntrue")
+        for _, item in repo.settings
+        if re.fullmatch(r"remote\..*\.promisor\ntrue", item)
+    ]
+    if not remotes:
+        return None
+    asked = ("rev-list", "--objects", "--no-object-names", "--missing=print", f"{commit}^{{tree}}")
+    out = run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)[1]
+    count = sum(line.startswith(b"?") for line in out.splitlines())
+    if not count:
+        return None
+    return UserError(
+        f"{counted(count, 'file')} of this commit {'is' if count == 1 else 'are'} not on this "
+        "machine, as the clone is partial.",
+        f"Fetch them: {repo.command_line} fetch --refetch --no-filter {shlex.quote(remotes[0])}",
+    )
 
 
 def filters_named(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Start git. Nothing else in placet does.
+"""Start git for missions. Only `push` starts it otherwise, for a person who pushes a branch.
 
 Each mission has one worktree and one branch. Missions only read the person's checkout.
 
@@ -81,6 +81,7 @@ class GitError(PlacetError):
         # git reports machine faults with strerror(3)'s words, or only with its own
         self.errno = next((n for words, n in self._NUMBERS.items() if words in stderr), None)
         self.was_killed = returncode < 0
+        self.was_locked = bool(re.search(r"\block\b.*: File exists", stderr))
 
 
 class RepositoryChanged(PlacetError):  # noqa: N818 - names a state, not an error

@@ -13,7 +13,7 @@ from pathlib import Path
 from placet.disk.files import FileLock, delete_tree
 from placet.errors import Interrupted, UserError
 from placet.git.index import update_ref
-from placet.git.repository import one_at_a_time, private_dirs
+from placet.git.repository import missing_files, one_at_a_time, private_dirs
 from placet.git.run import (
     BULK_TIMEOUT_S,
     CALL_TIMEOUT_S,
@@ -184,7 +184,13 @@ def _make(wt: Worktree, held: int) -> Worktree:
 
 
 def add_worktree(
-    repo: Repo, path: Path, branch: str, base: str, *, by_name: Sequence[str] = ()
+    repo: Repo,
+    path: Path,
+    branch: str,
+    base: str,
+    *,
+    by_name: Sequence[str] = (),
+    resumed: bool = False,
 ) -> Worktree:
     """Create `branch` at the commit `base` and check it out at `path`, or finish a killed call.
 
@@ -193,6 +199,7 @@ def add_worktree(
     is, with its work. An empty `branch` creates none: the worktree is detached at `base`, to be
     read and then removed. If such a worktree is at another commit, it is created again. `by_name`
     are files that are committed although git ignores them, because a person approved them by name.
+    `resumed`: the mission had this worktree. If git has lost its half of it, the files stay.
     Raises UserError if `path` is taken or unsafe, and RepositoryChanged if it belongs to something
     else.
     """
@@ -203,21 +210,48 @@ def add_worktree(
     with holding(path) as held:
         admin = registered(repo, path)
         wt = Worktree(repo, path, admin or path, branch, base)
+        rest = path.with_name(f"{path.name}.rest")
+        is_whole = admin is not None and wt.has_index
+        has_files = path.is_dir() and any(path.iterdir())
+        if resumed and has_files and not is_whole and not rest.exists():
+            path.rename(rest)
+        if rest.exists():
+            wt = _rejoined(wt, rest, held)
+            admin = wt.git_dir
         if admin is not None and not (wt.has_index and (branch or _head_of(admin) == base)):
             # a killed call left no index, which comes last; or it is read-only at another commit
             _clear(wt)
             admin = None
         if admin is None:
-            if path.exists() and any(path.iterdir()):
+            if path.exists() and any(path.iterdir()) and branch:
                 raise UserError(
                     f"{path} is in the way of a new worktree, and git knows nothing of it",
                     f"Look at what is in it, then: rm -r '{path}'",
                 )
+            _clear(wt)  # a folder that was only read from
             wt = _make(wt, held)
             _check_out(wt, held)
         must_be_on_branch(wt)
         if by_name:
             (wt.git_dir / BY_NAME).write_bytes(os.fsencode("\0".join(by_name)))
+    return wt
+
+
+def _rejoined(wt: Worktree, rest: Path, held: int) -> Worktree:
+    """Return the worktree made again, with the files of `rest`: git had lost its half of it.
+
+    Finishes a killed call.
+    """
+    is_made = wt.git_dir != wt.path and (wt.git_dir / "index").exists()
+    if not is_made or os.path.lexists(wt.path / ".git"):
+        _clear(wt)
+        wt = _make(wt, held)
+        _check_out(wt, held)
+        if (rest / ".git").is_dir() and not (rest / ".git").is_symlink():
+            delete_tree(rest / ".git")  # a command made it
+        (wt.path / ".git").rename(rest / ".git")
+    delete_tree(wt.path)
+    rest.rename(wt.path)
     return wt
 
 
@@ -229,9 +263,11 @@ def _check_out(wt: Worktree, held: int) -> None:
             _attach(wt, git_dir_of_worktree(wt, held))
         place = git_dir_of_worktree(wt, held)  # again, because it is on the branch now
         run_git(place, "read-tree", "--reset", "-u", wt.ref, timeout_s=BULK_TIMEOUT_S)
-    except (Interrupted, GitError):
+    except (Interrupted, GitError) as error:
         if not wt.branch:  # nobody resumes a read-only worktree
             delete(wt)
+        if isinstance(error, GitError) and (missing := missing_files(wt.repo, wt.base)) is not None:
+            raise missing from error
         raise
 
 

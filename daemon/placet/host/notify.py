@@ -134,6 +134,7 @@ _TITLES: Mapping[Event, str] = {
 }
 
 _ASKS = "placet asks you something"
+_IN_DOUBT = "A mission is done, but a check failed or never ran"
 
 _SECRET_NAME = re.compile(
     r"ANTHROPIC_.*|CREDENTIALS_DIRECTORY"
@@ -158,7 +159,8 @@ class Notice:
     """One notice.
 
     `note_path` is relative to the vault, empty without a note to open. `request_id` and `trace_id`
-    are empty for a note that is not a case yet; `state` is the case's after the transition. Raises
+    are empty for a note that is not a case yet; `state` is the case's after the transition.
+    `is_in_doubt` says that a planned command of a mission failed last, or never ran. Raises
     ValueError for an id of other characters than letters, digits and `-`: a notice must not carry
     text of a note.
     """
@@ -169,6 +171,7 @@ class Notice:
     vault_name: str
     note_path: str
     state: State | None = None
+    is_in_doubt: bool = False
 
     def __post_init__(self) -> None:
         for name in (self.request_id, self.trace_id):
@@ -177,7 +180,9 @@ class Notice:
 
     @property
     def title(self) -> str:
-        """Return one fixed sentence per event, or for work that asks a person."""
+        """Return one fixed sentence per event, or for work that asks a person or is in doubt."""
+        if self.is_in_doubt:
+            return _IN_DOUBT
         return _ASKS if self.state is State.ASKING else _TITLES[self.event]
 
     @property

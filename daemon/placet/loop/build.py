@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from placet.case.case import Case
@@ -120,9 +121,9 @@ def teller(
             report = "" if case.state is State.REVIEW else case.outcome.report_path
             asked = "" if case.asking is None else case.asking.path
             path = asked or report or case.plan.path or case.request_path
-            messenger.send(
-                Notice(event, case.request_id, case.trace_id, vault.name, path, case.state)
-            )
+            ended = case.outcome.doubts if case.state is State.COMPLETED else ()
+            notice = Notice(event, case.request_id, case.trace_id, vault.name, path, case.state)
+            messenger.send(replace(notice, is_in_doubt=bool(ended)))
 
         yield tell
 

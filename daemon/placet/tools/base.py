@@ -76,6 +76,10 @@ class Workplace:
     """
     results: Results = field(default_factory=Results)
     """Keeps long results, so that the model can read what was cut."""
+    facts: tuple[str, ...] = ()
+    """Sentences on what the worktree lacks."""
+    modules: frozenset[str] = frozenset()
+    """Its submodules, which are empty folders."""
 
     def readable(self, path: str) -> Location:
         """Return the location of `path`. `Knowledge/…` that the worktree lacks is the vault's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from pydantic import Field
 
@@ -23,16 +24,20 @@ class ListDirectory(Args):
 
 def _run(place: Workplace, args: ListDirectory) -> str:
     spot = place.readable(args.path)
-    return "\n".join(map(_line, spot.files.list(spot.path))) or "The folder is empty."
+    modules: Collection[str] = () if spot.prefix else place.modules
+    if spot.path in modules:
+        return "A submodule, empty here. Nothing can be read or written in it."
+    entries = spot.files.list(spot.path)
+    return "\n".join(_line(one, modules) for one in entries) or "The folder is empty."
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: Entry, modules: Collection[str]) -> str:
     name = entry.path.rsplit("/", 1)[-1]
     if not name.isprintable():
         name = json.dumps(name)  # a line break in a name would look like another entry
     match entry.kind:
         case EntryKind.DIRECTORY:
-            return f"{name}/"
+            return f"{name}/{' (a submodule, empty here)' if entry.path in modules else ''}"
         case EntryKind.FILE:
             return f"{name} {entry.size}"
     return f"{name} ({entry.kind.value})"

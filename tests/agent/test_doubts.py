@@ -1,0 +1,147 @@
+"""Test that what happens around a finished mission does not make it a failed one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from gitkit import git, make_repo
+from looping import Fake, Time, bare_vault, greeter, looping, turns_taken
+from placet.agent import commits, mission
+from placet.chat.messages import Ask, Purpose, Reply
+from placet.git import run
+from placet.git.run import GitDir, GitError
+from placet.git.worktree import Worktree
+from vaultkit import DONE, PLAN, TestVault, make_vault, meddling
+
+UNCONTENDED = {"config.lock", "index.lock", "HEAD.lock"}
+"""Locks that no git call of a mission takes."""
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> TestVault:
+    """A vault with a planned request for the repository `repo` beside it."""
+    made = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    made.configure(f'[portals.code]\npath = "{repo}"\n')
+    write, *rest = DONE[0]["calls"]  # the round between them is saved at a checkpoint
+    made.plays(PLAN, [write], rest)
+    made.drop("---\nportal: code\n---\nSay hello.\n")
+    made.here()
+    made.approve()
+    return made
+
+
+def ended(vault: TestVault, most: int) -> int:
+    """Let daemons run until the mission has ended; return how many it took: each wait ends one."""
+    for number in range(1, most + 1):
+        vault.here()
+        if vault.rows("execution.completed") or vault.rows("execution.failed"):
+            return number
+    raise AssertionError(vault.rows()[-1])
+
+
+@pytest.mark.parametrize(
+    "lock",
+    ["packed-refs.lock", "config.lock", "index.lock", "HEAD.lock", "refs/placet/ckpt/{}.lock"],
+)
+def test_lock_at_any_git_call_is_wait(
+    vault: TestVault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    """Each git call of the mission finds the lock once; the next try of the call does not."""
+    real, tried = run.start_git, set[str]()
+    trace8 = vault.rows("plan.created")[0]["trace_id"][:8]
+    file = tmp_path / "repo/.git" / lock.format(f"{trace8}-2")
+
+    def start_locked(
+        place: GitDir, args: Sequence[str], source: BinaryIO | None, config: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        call = re.sub("[0-9a-f]{40}", "", " ".join(args))
+        if call in tried:
+            file.unlink(missing_ok=True)
+        else:
+            tried.add(call)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        return real(place, args, source, config)
+
+    monkeypatch.setattr(run, "start_git", start_locked)
+    with meddling():  # the locks
+        took = ended(vault, 60)
+    assert took > 1 or lock in UNCONTENDED
+    assert [row["metadata"]["files_changed"] for row in vault.rows("execution.completed")] == [
+        ["hello.txt"]
+    ], [row["metadata"] for row in vault.rows("execution.failed")]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        GitError(("update-ref",), 1, "no answer within 60 s"),
+        PermissionError(13, "Permission denied"),
+        RuntimeError("a bug"),
+    ],
+)
+def test_error_of_tidying_fails_no_mission(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refused(wt: Worktree, *_: Any, **__: Any) -> None:
+        if isinstance(error, PermissionError):
+            error.filename = str(wt.path / "out")
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commits, "remove_worktree", refused)
+        vault.here()
+    report = vault.reports()[0].read_text()
+    assert "status: completed" in report
+    assert "placet could not remove the worktree" in report
+    assert str(error.args[-1] if isinstance(error, RuntimeError) else "") in report
+    (left,) = (one for one in vault.state.glob("*/worktrees/*") if one.is_dir())
+    vault.here()
+    assert not left.exists()
+
+
+def test_slow_disk_after_last_commit_is_wait(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = [GitError(("diff",), 1, "no answer within 60 s")] * 2
+    real = mission.files_between
+
+    def between(*args: Any) -> Any:
+        if late:
+            raise late.pop()
+        return real(*args)
+
+    monkeypatch.setattr(mission, "files_between", between)
+    assert ended(vault, 5) == 3
+    assert len(vault.rows("execution.completed")) == 1
+    assert not vault.rows("execution.failed")
+
+
+def test_commit_of_another_person_is_named(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    vault = bare_vault(tmp_path, f'[portals.code]\npath = "{repo}"\n')
+    commits_made: list[str] = []
+
+    def model(ask: Ask) -> Reply:
+        if ask.purpose is Purpose.EXECUTE and turns_taken(ask) == 1:
+            branch = git(repo, "branch", "--list", "feat/*", "--format=%(refname)")
+            theirs = git(repo, "commit-tree", "-p", branch, "-m", "Mine", f"{branch}^{{tree}}")
+            git(repo, "update-ref", branch, theirs)
+            commits_made.append(theirs)
+        return greeter(ask)
+
+    with looping(vault, model=lambda: Fake(model), time=Time()) as run:
+        vault.drop("---\nportal: code\n---\nSay hello.\n")
+        run.settle()
+        vault.approve()
+        with meddling():
+            run.settle()
+    said = f"- The branch has commits that are not the mission's: {commits_made[0][:12]} by "
+    assert said in vault.reports()[0].read_text()

@@ -23,6 +23,7 @@ from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied
 from placet.errors import UserError
 from placet.git.checkpoint import undo_since
+from placet.git.commit import attributes
 from placet.git.repository import common_dir_at, is_repository, open_repo
 from placet.git.run import GitCall, OnCall, Repo, RepositoryChanged
 from placet.git.vault_history import (
@@ -210,6 +211,7 @@ def workplace(
             bounds.config.commands.sandbox == "none",
             secrets,
             refuse=partial(refuse_uncommittable, tree),
+            attributes=partial(attributes, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
         )
 

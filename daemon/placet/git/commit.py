@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -153,11 +153,41 @@ def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
 # --- filtered, or in a submodule
 
 
-def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
-    """Return for each of these paths why a commit would not store it as it is, if so."""
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What git's attributes say of a file: its filter, `working-tree-encoding`, and `eol`."""
+
+    filter: str = ""
+    encoding: str = ""
+    eol: str = ""
+
+
+_ATTRIBUTES = ("filter", "working-tree-encoding", "eol")
+_WITHOUT_VALUE = frozenset({"unspecified", "unset", "set"})
+
+
+def attributes(wt: Worktree, paths: Sequence[str]) -> dict[str, Attributes]:
+    """Return git's attributes of these paths."""
+    if not paths:
+        return {}
+    names = os.fsencode("\0".join([*paths, ""]))
+    asked = ("check-attr", "-z", "--stdin", *_ATTRIBUTES)
+    items = items_of(run_git(query_place(wt), *asked, stdin=names)[1])
+    values = ["" if value in _WITHOUT_VALUE else value for value in items[2::3]]
+    rows = zip(*(values[n::3] for n in range(3)), strict=True)
+    return {path: Attributes(*row) for path, row in zip(items[::9], rows, strict=True)}
+
+
+def not_kept_here(
+    wt: Worktree, paths: Sequence[str], known: Mapping[str, Attributes] | None = None
+) -> dict[str, str]:
+    """Return for each of these paths why a commit would not store it as it is, if so.
+
+    `known` are their attributes, if the caller has them.
+    """
     found = {
         path: f"git stores it through the filter {name}, which placet does not run"
-        for path, name in _filters(wt, paths).items()
+        for path, name in _filters(wt, attributes(wt, paths) if known is None else known).items()
     }
     for module in _modules(wt):
         found |= {
@@ -168,16 +198,13 @@ def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _filters(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
+def _filters(wt: Worktree, known: Mapping[str, Attributes]) -> dict[str, str]:
     """Return the filters without which git would not commit these files: LFS, or a required one."""
-    paths = [path for path in paths if not (wt.path / path).is_symlink()]
-    if not paths:
-        return {}
-    names = os.fsencode("\0".join([*paths, ""]))
-    items = items_of(
-        run_git(query_place(wt), "check-attr", "-z", "--stdin", "filter", stdin=names)[1]
-    )
-    found = dict(zip(items[0::3], items[2::3], strict=True))
+    found = {
+        path: one.filter
+        for path, one in known.items()
+        if one.filter and not (wt.path / path).is_symlink()
+    }
     needed = {name for name in set(found.values()) if name == "lfs" or _required(wt, name)}
     return {path: name for path, name in found.items() if name in needed}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from placet.disk.confine import Root
 from placet.disk.path_text import Fault
 from placet.errors import ToolError
-from placet.git.commit import ignored, not_kept_here
+from placet.git.commit import Attributes, attributes, ignored, not_kept_here
 from placet.git.history import content
 from placet.git.run import Repo
 from placet.git.worktree import Worktree
@@ -52,12 +52,15 @@ def refuse_secrets(
         )
 
 
-def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
+def refuse_not_kept(
+    tree: Worktree, paths: Sequence[str], known: Mapping[str, Attributes] | None = None
+) -> None:
     """Raise ToolError `not_kept_here` if a commit would not store one of these files as it is.
 
-    Such files pass through git LFS or another required filter, or are in a submodule.
+    Such files pass through git LFS or another required filter, or are in a submodule. `known` are
+    their attributes, if the caller has them.
     """
-    for path, why in sorted(not_kept_here(tree, paths).items()):
+    for path, why in sorted(not_kept_here(tree, paths, known).items()):
         raise ToolError(
             "not_kept_here",
             f"{show(path)} cannot be changed here: {show(why)}. Leave it to a person.",
@@ -65,9 +68,13 @@ def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
         )
 
 
-def refuse_uncommittable(tree: Worktree, paths: Sequence[str]) -> None:
-    """Raise ToolError `not_kept_here` or `ignored_file` if no commit would store a file."""
-    refuse_not_kept(tree, paths)
+def refuse_uncommittable(tree: Worktree, paths: Sequence[str]) -> Mapping[str, Attributes]:
+    """Raise ToolError `not_kept_here` or `ignored_file` if no commit would store a file.
+
+    Return git's attributes of the files.
+    """
+    known = attributes(tree, paths)
+    refuse_not_kept(tree, paths, known)
     for path, rule in ignored(tree, paths).items():
         why = (
             "this vault's history leaves such files out, and no approval changes that"
@@ -83,6 +90,7 @@ def refuse_uncommittable(tree: Worktree, paths: Sequence[str]) -> None:
             refused=True,
             rule=show(str(rule)),
         )
+    return known
 
 
 def blank_secrets(tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()) -> list[str]:

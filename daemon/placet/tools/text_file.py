@@ -187,8 +187,8 @@ def _decoded(path: str, data: bytes, name: str) -> tuple[bytes, str, str]:
                 return bom, codec, text
     raise ToolError(
         "not_text",
-        f"{path} is not text in the encoding {name} that git's attributes name for it, or placet "
-        "does not know this encoding. Leave it to a person.",
+        f"{path} is not text in the encoding {name} that git's attributes name for it, or this "
+        "encoding is unknown here. Leave it to a person.",
     )
 
 

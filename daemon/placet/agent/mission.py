@@ -74,7 +74,7 @@ from placet.errors import (
     passing,
 )
 from placet.git.branch_facts import branch_facts
-from placet.git.commit import branch_gone, pins, status
+from placet.git.commit import branch_gone, caches, pins, status
 from placet.git.removal import (
     abandon_worktree,
 )
@@ -102,15 +102,17 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
     repo, tree = work.repo, work.tree
     if stop is not None and stop.end is not End.LEASE_LOST:
         steps.tell_of_cut_off_calls()
-    left_out: tuple[str, ...] = ()
     if stop is None and steps.trouble is not None:
         tool, error = steps.trouble
         stop = Stop(
             End.UNRESOLVED_ERROR,
             f"the mission finished right after a failed {tool}: {error['error']}",
         )
+    left_out: tuple[str, ...] = ()
+    leftovers: tuple[str, ...] = ()
     if stop is None:
-        stop, left_out = _commit_rest(steps)
+        stop = _commit_rest(steps)
+        left_out, leftovers = _uncommitted(work, stop)
     last = resolve(repo, tree.ref)
     if last is None and stop is None:
         stop = repository_stop(repo, branch_gone(tree))
@@ -137,6 +139,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             summary=summary,
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
+            leftovers=tuple(redact(path, secrets)[0] for path in leftovers),
             after=branch_facts(repo, tree.branch, work.mission.case.plan.base_branch)
             if last != tree.base
             else None,
@@ -163,14 +166,24 @@ def _failed(steps: StepsUnderway, result: MissionResult, stop: Stop) -> MissionR
     )
 
 
-def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
-    """Commit what is left after the last step.
+def _uncommitted(
+    work: RunningMission, stop: Stop | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the uncommitted files outside the scope, and those that commands only left behind."""
+    try:
+        rest = without_temporary([change.path for change in status(work.tree)])
+    except RepositoryChanged:
+        if stop is None:
+            raise
+        return (), ()
+    left_out = out_of_scope(work, rest)
+    within = sorted(set(rest) - set(left_out))
+    return left_out, (*caches(work.tree), *within)
 
-    Return the end if that fails, and the files that were left out.
-    """
+
+def _commit_rest(steps: StepsUnderway) -> Stop | None:
+    """Commit what is left after the last step. Return the end if that fails."""
     work, record = steps.work, steps.work.record
-    stop: Stop | None = None
-    left_out: tuple[str, ...] | None = None
     try:
         if not record.has(LAST_COMMIT):
             title = work.mission.plan.title
@@ -180,7 +193,6 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
                 f"Finish: {title}",
                 "What was left after the last completed step.",
             )
-            left_out = made.left_out
             if made.sha is not None:
                 facts = {
                     "commit": made.sha,
@@ -190,17 +202,13 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
                 row = record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, **facts)
                 record.settle(LAST_COMMIT, made.sha, row)
     except ToolError as error:
-        stop = uncommitted(error)
         steps.trouble = ("commit", error.as_result())
+        return uncommitted(error)
     except Stop as changed:
-        stop = changed
+        return changed
     except RepositoryChanged as error:
-        stop, left_out = repository_stop(work.repo, error), ()
-    if left_out is None:
-        left_out = out_of_scope(
-            work, without_temporary([change.path for change in status(work.tree)])
-        )
-    return stop, left_out
+        return repository_stop(work.repo, error)
+    return None
 
 
 # --- ends without a worktree to look into

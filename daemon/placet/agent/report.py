@@ -149,6 +149,13 @@ def files_table(work: MissionResult) -> str:
             + "."
             + (f" They are kept at `{work.kept}`." if work.ok and work.kept else ""),
         ]
+    if work.leftovers:
+        lines += [
+            "",
+            f"Left behind by commands, so in no commit: {listed(work.leftovers)}. placet commits "
+            "no cache, and a new file that is not text only if `write` names it in full."
+            + (f" The files are kept at `{work.kept}`." if work.kept else ""),
+        ]
     if work.not_kept:
         lines += ["", not_kept(work)]
     if work.ok and work.ignored:

@@ -147,7 +147,8 @@ class MissionResult:
 
     After a success, `summary` is the agent's and `commit` the last commit. Without changes `commit`
     is empty and `after` is None. `ignored` are files that commands made in the scope and git
-    ignores: no commit has them.
+    ignores: no commit has them. `leftovers` are caches, and other files in the scope that commands
+    left behind and no commit has.
 
     After a failure, `error` is the structured error, if any. `kept_commit` is the commit of the ref
     `kept`. `drift` is set if files changed since the plan. `left_at` is the worktree, if it could
@@ -171,6 +172,7 @@ class MissionResult:
     commit: str = ""
     after: After | None = None
     ignored: tuple[str, ...] = ()
+    leftovers: tuple[str, ...] = ()
 
     detail: str = ""
     error_type: str = ""

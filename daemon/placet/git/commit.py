@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from placet.errors import ToolError
-from placet.git.index import read_status, stage, update_ref, write_commit
+from placet.git.index import Allow, read_status, stage_allowed, update_ref, write_commit
 from placet.git.repository import is_kept
 from placet.git.run import (
     BOT,
@@ -57,6 +57,64 @@ class IgnoreRule:
         return f"{self.file}, line {self.line}: {self.pattern}"
 
 
+# --- caches
+
+CACHES = frozenset({
+    "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox",
+    ".ipynb_checkpoints", "node_modules", ".gradle", ".parcel-cache", ".turbo", ".sass-cache",
+})  # fmt: skip
+"""Names of folders that programs fill again."""
+
+_CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")
+_TARGET_OF = ("Cargo.toml", "pom.xml")
+
+
+def cache_of(top: Path, path: str, seen: dict[str, bool] | None = None) -> str:
+    """Return the folder of a known cache that a path is in, with a slash; "" for none.
+
+    It is known by its name, or by a file that says so. `seen` keeps answers for further paths.
+    """
+    seen = {} if seen is None else seen
+    for above in reversed(PurePosixPath(path).parents[:-1]):
+        folder = str(above)
+        if folder not in seen:
+            here = top / folder
+            seen[folder] = (
+                above.name in CACHES
+                or any((here / mark).is_file() for mark in _CACHE_MARKS)
+                or (
+                    above.name == "target"
+                    and any((here.parent / of).is_file() for of in _TARGET_OF)
+                )
+            )
+        if seen[folder]:
+            return f"{folder}/"
+    return ""
+
+
+def caches(wt: Worktree) -> list[str]:
+    """Return the known caches in the worktree that git does not ignore."""
+    options = ("--others", "--exclude-standard", "--directory")
+    found = set[str]()
+    for path in items_of(run_git(query_place(wt), "ls-files", "-z", *options)[1]):
+        for folder, below, _ in os.walk(wt.path / path):
+            here = Path(folder).relative_to(wt.path)
+            if cache := cache_of(wt.path, str(here / "x")):
+                found.add(cache)
+                below.clear()
+        found.add(cache_of(wt.path, path))
+    return sorted(found - {""})
+
+
+def new_in_cache(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
+    """Return the cache of each of these paths that is in one and not in the last commit."""
+    found = {path: cache for path in paths if (cache := cache_of(wt.path, path))}
+    if found:
+        for path in items_of(run_git(query_place(wt), "ls-files", "-z", "--", *found)[1]):
+            found.pop(path, None)
+    return found
+
+
 # --- what differs from the last commit
 
 
@@ -70,10 +128,15 @@ def status(wt: Worktree) -> list[FileChange]:
 
 
 def changes_in(wt: Worktree, place: GitDir) -> tuple[str, list[FileChange], bool]:
-    """Return the result of `read_status`, plus ignored files that a person approved by name."""
+    """Return the result of `read_status`, plus ignored files that a person approved by name.
+
+    New files in known caches are left out.
+    """
     tip, changes, begun = read_status(place)
     more = approved_by_name(wt, {change.path for change in changes})
     changes += [FileChange(path, "A") for path in more]
+    seen: dict[str, bool] = {}
+    changes = [one for one in changes if one.status != "A" or not cache_of(wt.path, one.path, seen)]
     return tip, sorted(changes, key=lambda change: change.path), begun
 
 
@@ -279,9 +342,16 @@ class Writing:
             raise RepositoryChanged(f"changed while the mission ran: {', '.join(changed)}")
 
     def commit(
-        self, paths: Collection[str], message: str, author: Author, when: datetime
+        self,
+        paths: Collection[str],
+        message: str,
+        author: Author,
+        when: datetime,
+        allow: Allow | None = None,
     ) -> str | None:
         """Commit the changes that are among `paths`; return the commit, or None if there are none.
+
+        `allow` sees what git will store, and may leave out more. What it raises is passed on.
 
         There are no empty commits, and a commit made before a crash is not made twice. The branch
         is moved by compare-and-swap. Raises RepositoryChanged if somebody else moved it since
@@ -292,7 +362,9 @@ class Writing:
         chosen = [change for change in self._found if change.path in wanted]
         if not chosen:
             return None
-        tree = stage(self._place, chosen)
+        tree = stage_allowed(self._place, chosen, self._tip, allow)
+        if not tree:
+            return None
         asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", self._tip, tree)
         differs = items_of(run_git(self._place, *asked)[1])
         if not differs:  # identical once committed, such as other line ends

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -23,6 +24,15 @@ from placet.git.run import (
     text_of,
     with_env,
 )
+
+MAX_SEARCHED_BYTES = 16 * 1024 * 1024
+"""Maximum size of a file that is searched for secrets; a larger one is not committed."""
+
+Staged = Iterator[tuple[FileChange, bytes | None]]
+"""Staged changes, with the content that git will store; None if that is too large."""
+
+Allow = Callable[[Staged], Collection[str]]
+"""Judges what is staged: returns the paths to leave out, or raises ToolError."""
 
 MAX_LEFT_OUT = 20
 """If git cannot add more files than this, the files are not the cause."""
@@ -93,6 +103,84 @@ def stage(place: GitDir, changes: Sequence[FileChange], *, may_vanish: bool = Fa
     _update_index(place, changes, may_vanish=may_vanish)
     asked = ("write-tree",)
     return text_of(run_git(place, *asked, config=(UNFLUSHED,), timeout_s=BULK_TIMEOUT_S)[1])
+
+
+def stage_allowed(
+    place: GitDir, changes: Sequence[FileChange], tip: str, allow: Allow | None
+) -> str:
+    """Stage those of these changes that `allow` allows; return the index's tree, "" for none.
+
+    `allow` sees what git will store, which may differ from the files. Files that cannot be searched
+    are left out before. If `allow` raises, nothing but the commit `tip` is staged.
+    """
+    if allow is None:
+        return stage(place, changes)
+    chosen = [change for change in changes if _is_searchable(place, change)]
+    tree = stage(place, chosen)
+    try:
+        left = frozenset(allow(_staged(place, chosen)))
+    except BaseException:
+        run_git(place, "read-tree", "--reset", tip)
+        raise
+    if left:
+        run_git(place, "read-tree", "--reset", tip)
+        chosen = [change for change in chosen if change.path not in left]
+        tree = stage(place, chosen)
+    return tree if chosen else ""
+
+
+def _is_searchable(place: GitDir, change: FileChange) -> bool:
+    """Return whether a changed file may be staged, to be searched.
+
+    A second hard link may be outside of the worktree.
+    """
+    info = None if change.status == "D" else _info(place, change.path)
+    return (
+        info is None
+        or not stat.S_ISREG(info.st_mode)
+        or (info.st_nlink == 1 and info.st_size <= MAX_SEARCHED_BYTES)
+    )
+
+
+def _info(place: GitDir, path: str) -> os.stat_result | None:
+    assert place.work_tree is not None
+    try:
+        return os.lstat(place.work_tree / path)
+    except OSError:
+        return None  # git reports it
+
+
+def _staged(place: GitDir, changes: Sequence[FileChange]) -> Staged:
+    """Yield the staged changes that are not deletions. One git process reads up to 16 MiB."""
+    group, size = list[FileChange](), 0
+    for change in changes:
+        info = None if change.status == "D" else _info(place, change.path)
+        if info is None:
+            continue
+        if group and size + info.st_size > MAX_SEARCHED_BYTES:
+            yield from _contents(place, group)
+            group, size = [], 0
+        group.append(change)
+        size += info.st_size
+    if group:
+        yield from _contents(place, group)
+
+
+def _contents(place: GitDir, group: Sequence[FileChange]) -> Staged:
+    names = b"".join(b":0:" + os.fsencode(change.path) + b"\0" for change in group)
+    # git may store more bytes than the file has, if it converts its encoding
+    most = 3 * MAX_SEARCHED_BYTES
+    _, out = run_git(place, "cat-file", "--batch", "-z", stdin=names, max_bytes=most)
+    at = 0
+    for change in group:
+        found = _BLOB.match(out, at)
+        start = len(out) if found is None else found.end()
+        at = start + (0 if found is None else int(found[1])) + 1
+        whole = found is not None and at <= len(out) and at - start <= MAX_SEARCHED_BYTES
+        yield change, out[start : at - 1] if whole else None
+
+
+_BLOB = re.compile(rb"[0-9a-f]+ blob (\d+)\n")
 
 
 def _update_index(

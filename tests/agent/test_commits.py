@@ -630,3 +630,15 @@ def test_commit_message_holds_no_secret(tmp_path: Path) -> None:
     message = git(repo, "log", "--format=%B", f"main..{branch}")
     assert "1: Write [redacted" in message
     assert PASSWORD not in message
+
+
+@needs_wall
+def test_report_tells_of_unportable_names(tmp_path: Path) -> None:
+    script = "for f in ('README.MD', 'con.txt', 'end '): open(f, 'w').write('x')\n"
+    vault, repo = mission(tmp_path, {}, {"write": ["**"]}, script)
+    assert changed(vault, repo) == ["A\tREADME.MD", "A\tcon.txt", "A\tend "]
+    report = vault.reports()[0].read_text()
+    assert "`README.MD` and `README.md` differ by case only" in report
+    assert "`con.txt` cannot be checked out on Windows: Windows reserves the name." in report
+    assert r"`end\x20` cannot be checked out" in report
+    assert r"| `end\x20` | new |" in report

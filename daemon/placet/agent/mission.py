@@ -140,7 +140,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
             leftovers=tuple(redact(path, secrets)[0] for path in leftovers),
-            after=branch_facts(repo, tree.branch, work.mission.case.plan.base_branch)
+            after=branch_facts(repo, tree.branch, work.mission.case.plan.base_branch, result.added)
             if last != tree.base
             else None,
         )

@@ -185,6 +185,11 @@ class MissionResult:
     last_words: str = ""
 
     @property
+    def added(self) -> tuple[str, ...]:
+        """The new files."""
+        return tuple(file.path for file in self.files if file.status == "A")
+
+    @property
     def ok(self) -> bool:
         """Whether the mission succeeded."""
         return self.end is End.FINISHED

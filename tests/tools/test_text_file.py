@@ -164,7 +164,8 @@ def test_new_file_gets_gits_form(known: Attributes, written: bytes) -> None:
 def test_unknown_codecs_are_never_run() -> None:
     for name in ("zip", "unicode_escape", "idna", "nonsense", "utf-99"):
         tools = tools_on(b"x\n", Attributes(encoding=name))
-        assert tools.dispatch("read_file", {"path": "a.txt"}).error_type == "not_text"
+        edit = {"path": "a.txt", "old": "x", "new": "y"}
+        assert tools.dispatch("edit_file", edit).error_type == "not_text"
 
 
 def test_text_that_the_encoding_lacks_is_refused() -> None:

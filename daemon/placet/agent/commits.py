@@ -71,10 +71,16 @@ MAX_IGNORED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ScopedCommit:
-    """A commit, None if nothing had changed, with its files."""
+    """A commit, None if nothing had changed, with its files.
+
+    `left_out` are the changed files that the plan does not allow, None if that was not checked.
+    `leftovers` are caches, and files in the scope that commands only left behind.
+    """
 
     sha: str | None
     paths: Sequence[str]
+    left_out: tuple[str, ...] | None
+    leftovers: tuple[str, ...] = ()
 
 
 def commit_once(work: RunningMission, entry: Key[str], subject: str, body: str) -> ScopedCommit:
@@ -87,7 +93,9 @@ def commit_once(work: RunningMission, entry: Key[str], subject: str, body: str) 
         tip = resolve(work.repo, tree.ref) or tree.base
         steps = range(1, len(work.mission.plan.steps) + 1)
         if tip not in (tree.base, *(record.get(STEP.at(number)) for number in steps)):
-            return ScopedCommit(tip, [file.path for file in changes(work.repo, f"{tip}^", tip)])
+            return ScopedCommit(
+                tip, [file.path for file in changes(work.repo, f"{tip}^", tip)], None
+            )
     record.intend(entry)
     return commit(work, subject, body)
 
@@ -103,16 +111,17 @@ def commit(work: RunningMission, subject: str, body: str) -> ScopedCommit:
         if inside := found_in_modules(tree):  # git does not list those as changes
             refuse_not_kept(tree, inside)
         changed = without_temporary(worktree.changes())
-        paths = sorted(set(changed) - set(out_of_scope(work, changed)))
+        left_out = out_of_scope(work, changed)
+        paths = sorted(set(changed) - set(left_out))
         if not paths:
-            return ScopedCommit(None, [])
+            return ScopedCommit(None, [], left_out, tuple(worktree.caches))
         refuse_not_kept(tree, [path for path in paths if (tree.path / path).exists()])
         _must_be_unchanged(work, worktree)
         left: list[str] = []
 
         def allow(staged: Staged) -> list[str]:
-            kept = _without_leftovers(staged, work.mission.plan.scope.by_name(), left)
-            left.extend(refuse_secrets(tree, kept, work.place.secrets))
+            searched = _without_leftovers(staged, work.mission.plan.scope.by_name(), left)
+            left.extend(refuse_secrets(tree, searched, work.place.secrets))
             return left
 
         message = commit_message(
@@ -124,7 +133,8 @@ def commit(work: RunningMission, subject: str, body: str) -> ScopedCommit:
             f"{case.request.agent} ({work.ports.config.model.name})",
         )
         sha = worktree.commit(paths, message, work.author, work.ports.clock.wall(), allow)
-        return ScopedCommit(sha, [path for path in paths if path not in left])
+        kept = [path for path in paths if path not in left]
+        return ScopedCommit(sha, kept, left_out, (*worktree.caches, *left))
 
 
 _LOOKED_AT_BYTES = 8192

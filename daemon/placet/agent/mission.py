@@ -18,6 +18,7 @@ from placet.agent.checkpoints import (
     restore_worktree,
 )
 from placet.agent.commits import (
+    ScopedCommit,
     clean_up,
     commit_once,
     delete_old_leftovers,
@@ -74,7 +75,7 @@ from placet.errors import (
     passing,
 )
 from placet.git.branch_facts import branch_facts
-from placet.git.commit import branch_gone, caches, pins, status
+from placet.git.commit import branch_gone, pins, status
 from placet.git.removal import (
     abandon_worktree,
 )
@@ -108,11 +109,9 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             End.UNRESOLVED_ERROR,
             f"the mission finished right after a failed {tool}: {error['error']}",
         )
-    left_out: tuple[str, ...] = ()
-    leftovers: tuple[str, ...] = ()
+    rest = ScopedCommit(None, [], None)
     if stop is None:
-        stop = _commit_rest(steps)
-        left_out, leftovers = _uncommitted(work, stop)
+        stop, rest = _commit_rest(steps)
     last = resolve(repo, tree.ref)
     if last is None and stop is None:
         stop = repository_stop(repo, branch_gone(tree))
@@ -125,7 +124,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
         base=tree.base,
         steps=tuple(steps.done[number] for number in sorted(steps.done)),
         files=files,
-        left_out=tuple(redact(path, secrets)[0] for path in left_out),
+        left_out=tuple(redact(path, secrets)[0] for path in rest.left_out or ()),
         commands=tuple(steps.commands),
         calls=dict(steps.calls),
         spent=work.limits.spent,
@@ -139,7 +138,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             summary=summary,
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
-            leftovers=tuple(redact(path, secrets)[0] for path in leftovers),
+            leftovers=tuple(redact(path, secrets)[0] for path in rest.leftovers),
             after=branch_facts(repo, tree.branch, work.mission.case.plan.base_branch, result.added)
             if last != tree.base
             else None,
@@ -166,24 +165,14 @@ def _failed(steps: StepsUnderway, result: MissionResult, stop: Stop) -> MissionR
     )
 
 
-def _uncommitted(
-    work: RunningMission, stop: Stop | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the uncommitted files outside the scope, and those that commands only left behind."""
-    try:
-        rest = without_temporary([change.path for change in status(work.tree)])
-    except RepositoryChanged:
-        if stop is None:
-            raise
-        return (), ()
-    left_out = out_of_scope(work, rest)
-    within = sorted(set(rest) - set(left_out))
-    return left_out, (*caches(work.tree), *within)
+def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, ScopedCommit]:
+    """Commit what is left after the last step.
 
-
-def _commit_rest(steps: StepsUnderway) -> Stop | None:
-    """Commit what is left after the last step. Return the end if that fails."""
+    Return the end if that fails, and the files that were left out.
+    """
     work, record = steps.work, steps.work.record
+    stop: Stop | None = None
+    made = ScopedCommit(None, [], None)
     try:
         if not record.has(LAST_COMMIT):
             title = work.mission.plan.title
@@ -202,13 +191,18 @@ def _commit_rest(steps: StepsUnderway) -> Stop | None:
                 row = record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, **facts)
                 record.settle(LAST_COMMIT, made.sha, row)
     except ToolError as error:
+        stop = uncommitted(error)
         steps.trouble = ("commit", error.as_result())
-        return uncommitted(error)
     except Stop as changed:
-        return changed
+        stop = changed
     except RepositoryChanged as error:
-        return repository_stop(work.repo, error)
-    return None
+        return repository_stop(work.repo, error), made
+    if made.left_out is None:
+        rest = without_temporary([change.path for change in status(work.tree)])
+        left_out = out_of_scope(work, rest)
+        leftovers = tuple(sorted(set(rest).difference(left_out))) if stop is None else ()
+        made = replace(made, left_out=left_out, leftovers=leftovers)
+    return stop, made
 
 
 # --- ends without a worktree to look into

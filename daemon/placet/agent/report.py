@@ -38,7 +38,7 @@ from placet.note.escape import cell, code, document, link, literal, paragraphs, 
 from placet.note.frontmatter import Frontmatter, new_note
 from placet.note.hidden_text import shortened, visible
 from placet.note.outline import clean, fenced
-from placet.note.paths import Folder, numbered, report_name, show
+from placet.note.paths import Folder, numbered, report_name, show, show_path
 from placet.plan.comments import Comment, where
 from placet.plan.left_out import left_out
 from placet.plan.plan import Plan
@@ -133,7 +133,7 @@ def files_table(work: MissionResult) -> str:
             "| file | change | lines |",
             "|---|---|---|",
             *(
-                f"| {cell(show(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
+                f"| {cell(show_path(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
                 f"| {_lines(f.added, f.deleted)} |"
                 for f in work.files[:MOST_FILES]
             ),
@@ -178,7 +178,7 @@ def not_kept(work: MissionResult) -> str:
 def listed(paths: Sequence[str], most: int = 20) -> str:
     """Return paths for a sentence, at most so many by name."""
     more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return ", ".join(code(show(path)) for path in paths[:most]) + more
+    return ", ".join(code(show_path(path)) for path in paths[:most]) + more
 
 
 def _target(file: ChangedFile) -> str:

@@ -52,7 +52,7 @@ def snapshot(wt: Worktree) -> str:
 
 def tree_in(wt: Worktree, place: GitDir) -> tuple[str, str]:
     """Return the worktree's last commit, and the tree of everything in it. Keeps the index."""
-    tip, changes, _ = since_tip(wt, place)
+    tip, changes, *_ = since_tip(wt, place)
     return tip, _staged_aside(wt, place, tip, changes) or tree_of(wt.repo, tip)
 
 
@@ -74,7 +74,7 @@ def save(
     with holding(wt.path) as held:
         must_be_on_branch(wt)
         place = git_dir_of_worktree(wt, held)
-        new, changes, _ = since_tip(wt, place)
+        new, changes, *_ = since_tip(wt, place)
         if tree := _staged_aside(wt, place, new, changes, allow):
             new = write_commit(place, tree, (new,), message, BOT, when)
         update_ref(place, ref, new)

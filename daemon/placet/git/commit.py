@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from placet.errors import ToolError
 from placet.git.index import Allow, read_status, stage_allowed, update_ref, write_commit
@@ -69,41 +70,22 @@ _CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")
 _TARGET_OF = ("Cargo.toml", "pom.xml")
 
 
-def cache_of(top: Path, path: str, seen: dict[str, bool] | None = None) -> str:
+def cache_of(top: Path, path: str, seen: dict[str, str] | None = None) -> str:
     """Return the folder of a known cache that a path is in, with a slash; "" for none.
 
     It is known by its name, or by a file that says so. `seen` keeps answers for further paths.
     """
-    seen = {} if seen is None else seen
-    for above in reversed(PurePosixPath(path).parents[:-1]):
-        folder = str(above)
-        if folder not in seen:
-            here = top / folder
-            seen[folder] = (
-                above.name in CACHES
-                or any((here / mark).is_file() for mark in _CACHE_MARKS)
-                or (
-                    above.name == "target"
-                    and any((here.parent / of).is_file() for of in _TARGET_OF)
-                )
-            )
-        if seen[folder]:
-            return f"{folder}/"
-    return ""
-
-
-def caches(wt: Worktree) -> list[str]:
-    """Return the known caches in the worktree that git does not ignore."""
-    options = ("--others", "--exclude-standard", "--directory")
-    found = set[str]()
-    for path in items_of(run_git(query_place(wt), "ls-files", "-z", *options)[1]):
-        for folder, below, _ in os.walk(wt.path / path):
-            here = Path(folder).relative_to(wt.path)
-            if cache := cache_of(wt.path, str(here / "x")):
-                found.add(cache)
-                below.clear()
-        found.add(cache_of(wt.path, path))
-    return sorted(found - {""})
+    folder, _, _ = path.rpartition("/")
+    seen = {"": ""} if seen is None else seen
+    if folder not in seen:
+        here = top / folder
+        is_cache = (
+            here.name in CACHES
+            or any((here / mark).is_file() for mark in _CACHE_MARKS)
+            or (here.name == "target" and any((here.parent / of).is_file() for of in _TARGET_OF))
+        )
+        seen[folder] = cache_of(top, folder, seen) or (f"{folder}/" if is_cache else "")
+    return seen[folder]
 
 
 def new_in_cache(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
@@ -124,20 +106,31 @@ def status(wt: Worktree) -> list[FileChange]:
     Raises RepositoryChanged if the worktree is no longer on its branch.
     """
     must_be_on_branch(wt)
-    return changes_in(wt, git_dir_of_worktree(wt))[1]
+    return changes_in(wt, git_dir_of_worktree(wt)).files
 
 
-def changes_in(wt: Worktree, place: GitDir) -> tuple[str, list[FileChange], bool]:
-    """Return the result of `read_status`, plus ignored files that a person approved by name.
+class Changes(NamedTuple):
+    """What differs from the commit `tip`, and whether anything is staged.
 
-    New files in known caches are left out.
+    New files in the known `caches` are left out.
     """
+
+    tip: str
+    files: list[FileChange]
+    begun: bool
+    caches: list[str]
+
+
+def changes_in(wt: Worktree, place: GitDir) -> Changes:
+    """Return the result of `read_status`, plus ignored files that a person approved by name."""
     tip, changes, begun = read_status(place)
     more = approved_by_name(wt, {change.path for change in changes})
     changes += [FileChange(path, "A") for path in more]
-    seen: dict[str, bool] = {}
-    changes = [one for one in changes if one.status != "A" or not cache_of(wt.path, one.path, seen)]
-    return tip, sorted(changes, key=lambda change: change.path), begun
+    seen = {"": ""}
+    inside = [cache_of(wt.path, one.path, seen) if one.status == "A" else "" for one in changes]
+    files = [one for one, cache in zip(changes, inside, strict=True) if not cache]
+    files.sort(key=lambda change: change.path)
+    return Changes(tip, files, begun, sorted({*inside} - {""}))
 
 
 def approved_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
@@ -316,22 +309,26 @@ _FACT = re.compile(
 
 
 class Writing:
-    """Commit changes in a locked worktree: call `changes`, then `commit`."""
+    """Commit changes in a locked worktree: call `changes`, then `commit`.
+
+    `caches` are the known caches with new files, which are no changes.
+    """
 
     def __init__(self, wt: Worktree, place: GitDir) -> None:
         self._wt, self._place = wt, place
         self._tip = ""
         self._found: list[FileChange] = []
+        self.caches: list[str] = []
 
     def changes(self) -> list[str]:
         """Return the paths that differ from the branch's last commit.
 
         Raises RepositoryChanged if the branch is gone.
         """
-        self._tip, self._found, begun = since_tip(self._wt, self._place)
+        self._tip, self._found, begun, self.caches = since_tip(self._wt, self._place)
         if begun:  # a killed commit staged it; unstage, so that only the requested files go in
             run_git(self._place, "read-tree", "--reset", self._tip)
-            self._tip, self._found, _ = changes_in(self._wt, self._place)
+            self._tip, self._found, _, self.caches = changes_in(self._wt, self._place)
         return [change.path for change in self._found]
 
     def check_pins(self, pinned: Pins) -> None:
@@ -398,10 +395,10 @@ def writing(wt: Worktree) -> Iterator[Writing]:
         yield Writing(wt, git_dir_of_worktree(wt, held))
 
 
-def since_tip(wt: Worktree, place: GitDir) -> tuple[str, list[FileChange], bool]:
+def since_tip(wt: Worktree, place: GitDir) -> Changes:
     """Return the result of `changes_in`; raise RepositoryChanged if the branch is gone."""
     found = changes_in(wt, place)
-    if found[0] == "(initial)":
+    if found.tip == "(initial)":
         raise branch_gone(wt)
     return found
 

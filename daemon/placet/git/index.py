@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 from placet.errors import passing
@@ -29,7 +30,7 @@ MAX_SEARCHED_BYTES = 16 * 1024 * 1024
 """Maximum size of a file that is searched for secrets; a larger one is not committed."""
 
 Staged = Iterator[tuple[FileChange, bytes | None]]
-"""Staged changes, with the content that git will store; None if that is too large."""
+"""Changes with the content that git will store; None if that cannot be searched."""
 
 Allow = Callable[[Staged], Collection[str]]
 """Judges what is staged: returns the paths to leave out, or raises ToolError."""
@@ -110,19 +111,20 @@ def stage_allowed(
 ) -> str:
     """Stage those of these changes that `allow` allows; return the index's tree, "" for none.
 
-    `allow` sees what git will store, which may differ from the files. Files that cannot be searched
-    are left out before. If `allow` raises, nothing but the commit `tip` is staged.
+    `allow` sees what git will store, which may differ from the files. If it raises, nothing but the
+    commit `tip` is staged. Files that cannot be searched are not staged at all.
     """
     if allow is None:
         return stage(place, changes)
     chosen = [change for change in changes if _is_searchable(place, change)]
     tree = stage(place, chosen)
     try:
-        left = frozenset(allow(_staged(place, chosen)))
+        unsearched = ((change, None) for change in changes if change not in chosen)
+        left = frozenset(allow(chain(_staged(place, chosen), unsearched)))
     except BaseException:
         run_git(place, "read-tree", "--reset", tip)
         raise
-    if left:
+    if not left.isdisjoint(change.path for change in chosen):
         run_git(place, "read-tree", "--reset", tip)
         chosen = [change for change in chosen if change.path not in left]
         tree = stage(place, chosen)

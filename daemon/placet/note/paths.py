@@ -229,14 +229,18 @@ def show(name: str) -> str:
     r"""Return the name for people, with characters escaped that they cannot see or that mislead.
 
     Control, format (zero width, bidirectional), private and unassigned characters become `\n`,
-    `\x1b`, `\u202e`. A byte that is not UTF-8 becomes `\xff`, and a blank at the end `\x20`. A
-    backslash is doubled, so that no two names look the same.
+    `\x1b`, `\u202e`. A byte that is not UTF-8 becomes `\xff`. A backslash is doubled, so that no
+    two names look the same.
     """
-    stem = name.rstrip(" ")
-    blanks = r"\x20" * (len(name) - len(stem))
-    if stem.isascii() and stem.isprintable() and "\\" not in stem:
-        return stem + blanks
-    return "".join(_shown(c) for c in stem) + blanks
+    if name.isascii() and name.isprintable() and "\\" not in name:
+        return name
+    return "".join(_shown(c) for c in name)
+
+
+def show_path(path: str) -> str:
+    r"""Return a path for people, as `show` does; a blank at its end becomes `\x20`."""
+    stem = path.rstrip(" ")
+    return show(stem) + r"\x20" * (len(path) - len(stem))
 
 
 def _shown(char: str) -> str:

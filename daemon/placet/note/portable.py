@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from placet.note.escape import code
-from placet.note.paths import show
+from placet.note.paths import show_path
 
 _WHY = (
     (r"(?i)(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\..*)?", "Windows reserves the name"),
@@ -27,13 +27,13 @@ def unportable(paths: Sequence[str], among: Iterable[str]) -> list[str]:
             if (known := spellings.get(_folded(one))) is not None:
                 known.add(one)
     sentences = [
-        f"{code(show(path))} cannot be checked out on Windows: {why}."
+        f"{code(show_path(path))} cannot be checked out on Windows: {why}."
         for path in paths
         for pattern, why in _WHY
         if any(re.fullmatch(pattern, name, re.DOTALL) for name in path.split("/"))
     ]
     return sentences + [
-        " and ".join(code(show(one)) for one in sorted(known))
+        " and ".join(code(show_path(one)) for one in sorted(known))
         + " differ by case only: Windows and macOS check out one of them."
         for known in spellings.values()
         if len(known) > 1

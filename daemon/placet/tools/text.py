@@ -40,8 +40,10 @@ def text_of(place: Workplace, path: str) -> str:
     spot = place.readable(path)
     if secret_file(spot.path) is SecretFile.NOTHING:
         raise ToolError("secret_file", f"{path} holds keys, so it cannot be read.", refused=True)
-    known = _attributes(place, spot, [spot.path]).get(spot.path, Attributes())
-    file = text_file(path, spot.files.read(spot.path), known)
+    file = _searched(spot, spot.path, Attributes())
+    if file is None or not file.codec:
+        known = _attributes(place, spot, [spot.path]).get(spot.path, Attributes())
+        file = text_file(path, spot.files.read(spot.path), known)
     return _shown(place, spot.path, file)
 
 

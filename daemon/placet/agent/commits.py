@@ -133,7 +133,7 @@ def commit(work: RunningMission, subject: str, body: str) -> ScopedCommit:
             f"{case.request.agent} ({work.ports.config.model.name})",
         )
         sha = worktree.commit(paths, message, work.author, work.ports.clock.wall(), allow)
-        kept = [path for path in paths if path not in left]
+        kept = sorted(set(paths).difference(left))
         return ScopedCommit(sha, kept, left_out, (*worktree.caches, *left))
 
 

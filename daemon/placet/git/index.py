@@ -7,11 +7,13 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
-from placet.errors import passing
+from placet.disk.files import delete_tree
+from placet.errors import ToolError, passing
 from placet.git.run import (
     BULK_TIMEOUT_S,
     UNFLUSHED,
@@ -116,19 +118,44 @@ def stage_allowed(
     """
     if allow is None:
         return stage(place, changes)
-    chosen = [change for change in changes if _is_searchable(place, change)]
-    tree = stage(place, chosen)
+    unsearched = {change.path for change in changes if not _is_searchable(place, change)}
+    chosen = [change for change in changes if change.path not in unsearched]
+    others = ((change, None) for change in changes if change.path in unsearched)
     try:
-        unsearched = ((change, None) for change in changes if change not in chosen)
-        left = frozenset(allow(chain(_staged(place, chosen), unsearched)))
-    except BaseException:
+        with _quarantine(place) as aside:
+            tree = stage(aside, chosen)
+            left = frozenset(allow(chain(_staged(aside, chosen), others)))
+            if not left.isdisjoint(change.path for change in chosen):
+                run_git(place, "read-tree", "--reset", tip)
+                chosen = [change for change in chosen if change.path not in left]
+                tree = stage(aside, chosen)
+    except ToolError:
         run_git(place, "read-tree", "--reset", tip)
         raise
-    if not left.isdisjoint(change.path for change in chosen):
-        run_git(place, "read-tree", "--reset", tip)
-        chosen = [change for change in chosen if change.path not in left]
-        tree = stage(place, chosen)
     return tree if chosen else ""
+
+
+@contextmanager
+def _quarantine(place: GitDir) -> Iterator[GitDir]:
+    """Yield a place with a folder of its own for new objects of a worktree.
+
+    The repository gets them at the end, but not if an error is raised.
+    """
+    assert place.git_dir is not None
+    folder, objects = place.git_dir / "placet-objects", place.git_dir.parents[1] / "objects"
+    delete_tree(folder)  # left by a killed git
+    folder.mkdir()
+    quoted = str(objects).replace("\\", r"\\").replace('"', r"\"")
+    env = {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'}
+    try:
+        yield with_env(place, env)
+        for made in folder.glob("*/*"):
+            target = objects / made.parent.name / made.name
+            target.parent.mkdir(exist_ok=True)
+            if not target.exists():
+                made.rename(target)
+    finally:
+        delete_tree(folder)
 
 
 def _is_searchable(place: GitDir, change: FileChange) -> bool:

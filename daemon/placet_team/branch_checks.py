@@ -10,11 +10,12 @@ from posixpath import dirname, isabs, join, normpath
 from placet.disk.path_text import Denied
 from placet.errors import PlacetError
 from placet.git.history import content
+from placet.git.index import MAX_SEARCHED_BYTES
 from placet.git.run import BOT, Author, Repo, ask, items_of
 from placet.note.paths import show
 from placet.plan.scope import Scope
 from placet.secrets import redact
-from placet.tools.commit_secrets import MAX_LOOKED_AT_BYTES, added, secret_locations
+from placet.tools.commit_secrets import added, secret_locations
 
 _GONE, _LINK, _MODULE = "000000", "120000", "160000"
 """Modes of changed files in git, other than plain files; any unknown mode counts as the last."""
@@ -104,11 +105,11 @@ def _secrets_in(
     """
     found: list[str] = []
     for path in paths:
-        data = content(repo, commit, path, max_bytes=MAX_LOOKED_AT_BYTES + 1)
+        data = content(repo, commit, path, max_bytes=MAX_SEARCHED_BYTES + 1)
         named, count = redact(path, known)
         if count:
             found.append(f"the name of {show(named)}")
-        if len(data) > MAX_LOOKED_AT_BYTES:
+        if len(data) > MAX_SEARCHED_BYTES:
             found.append(f"{show(named)} is too large to be searched")
         else:
             found += secret_locations(named, added(repo, base, path, data, known))

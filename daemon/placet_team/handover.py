@@ -324,7 +324,8 @@ class Handover:
             return replace(ended, left_at="")
         into = case.plan.base_branch
         return replace(
-            ended, after=branch_facts(repo, ended.branch, into) if ended.commit else None
+            ended,
+            after=branch_facts(repo, ended.branch, into, ended.added) if ended.commit else None,
         )
 
 

@@ -480,3 +480,109 @@ def test_big_file_threshold_does_not_prevent_commit(
     assert save(tree, "refs/placet/ckpt/m", "Kept", datetime.now(UTC)) != sha
     assert commit_changes(tree, "Change\n", identity(repo), datetime.now(UTC)) is not None
     assert git(repo.path, "fsck", "--strict") == ""
+
+
+ATTRIBUTES = "*.u16 working-tree-encoding=UTF-16\n"
+
+
+@needs_wall
+@pytest.mark.parametrize("own", [False, True], ids=["attributes of the base", "of the mission"])
+@pytest.mark.parametrize("write", ["out/**", "in.txt"], ids=["in scope", "out of scope"])
+def test_secret_that_git_decodes_is_never_stored(tmp_path: Path, own: bool, write: str) -> None:
+    script = (
+        "import os, re\nos.makedirs('out')\n"
+        f"if {own}: open('out/.gitattributes', 'w').write({ATTRIBUTES!r})\n"
+        "value = re.search('=(.*)', open('.env').read())[1]\n"
+        "open('out/a.u16', 'w', encoding='utf-16').write(f'x = {value}\\n')\n"
+    )
+    files = {} if own else {".gitattributes": ATTRIBUTES}
+    vault, repo = mission(
+        tmp_path,
+        {**files, ".env": f"DB_PASSWORD={PASSWORD}\n", "in.txt": "in\n"},
+        {"write": [write, "in.txt"]},
+        script,
+        ("write_file", {"path": "in.txt", "content": "new\n"}),
+    )
+    ended = "execution.failed" if write == "out/**" else "execution.completed"
+    assert vault.rows(ended)
+    refs = git(repo, "for-each-ref", "--format=%(refname)").split()
+    for ref in refs:
+        assert PASSWORD not in git(repo, "log", "-p", "--format=%B", f"main..{ref}"), ref
+
+
+@needs_wall
+def test_leftovers_of_commands_are_not_committed(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib\n"
+        "for path, data in {\n"
+        "    'src/__pycache__/a.pyc': b'\\0', 'target/out.txt': b'built',\n"
+        "    'src/migration.py': b'x = 1\\n', 'src/latin.txt': b'caf\\xe9\\n', 'a.lock': b'1\\n',\n"
+        "    'src/new.bin': b'\\0new', 'logo.bin': b'\\0logo', 'old.bin': b'\\0changed',\n"
+        "    '.cache/tool/CACHEDIR.TAG': b'', '.cache/tool/x': b'x',\n"
+        "}.items():\n"
+        "    os.makedirs(os.path.dirname(path) or '.', exist_ok=True)\n"
+        "    pathlib.Path(path).write_bytes(data)\n"
+        "open('dist.txt', 'w').write('x' * 17_000_000)\n"
+    )
+    vault, repo = mission(
+        tmp_path,
+        {"old.bin": "\0old", "Cargo.toml": "", "src/__pycache__/known.pyc": "k"},
+        {"write": ["**", "logo.bin", "target/out.txt"]},
+        script,
+        ("write_file", {"path": "src/__pycache__/mine.py", "content": "x"}),
+        ("write_file", {"path": "src/__pycache__/known.pyc", "content": "k2"}),
+    )
+    assert changed(vault, repo) == [
+        "A\ta.lock",
+        "A\tlogo.bin",
+        "M\told.bin",
+        "M\tsrc/__pycache__/known.pyc",
+        "A\tsrc/latin.txt",
+        "A\tsrc/migration.py",
+    ]
+    (refused,) = vault.rows("tool.refused")
+    assert refused["metadata"]["error_type"] == "ignored_file"
+    report = vault.reports()[0].read_text().splitlines()
+    (told,) = (line for line in report if line.startswith("Left behind by commands"))
+    caches = "`.cache/tool/`, `src/__pycache__/`, `target/`"
+    assert told.startswith(f"Left behind by commands, so in no commit: {caches}, `src/new.bin`.")
+    (ref,) = git(repo, "for-each-ref", "--format=%(refname)", "refs/placet").split()
+    assert ref in told
+    assert git(repo, "diff", "--name-only", f"{ref}^", ref) == "src/new.bin"
+    (not_kept,) = (line for line in report if "Not kept, as" in line)
+    assert "`dist.txt`" in not_kept
+
+
+def test_commit_message_holds_no_secret(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {".env": f"DB_PASSWORD={PASSWORD}\n"})
+    vault.configure(f'[portals.code]\npath = "{repo}"\n')
+    write = ("write_file", {"path": "hello.txt", "content": "hello\n"})
+    vault.plays(
+        PLAN,
+        [write, ("complete_step", {"step": 1, "summary": "Done"})],
+        [("finish", {"summary": "Done"})],
+    )
+    vault.drop("---\nportal: code\n---\nDo it.\n")
+    vault.once()
+    text = vault.plan().read_text()
+    vault.plan().write_text(text.replace("1. Write it", f"1. Write {PASSWORD}"))
+    vault.once()
+    vault.approve()
+    vault.once()
+    branch = vault.rows("execution.completed")[0]["metadata"]["branch"]
+    message = git(repo, "log", "--format=%B", f"main..{branch}")
+    assert "1: Write [redacted" in message
+    assert PASSWORD not in message
+
+
+@needs_wall
+def test_report_tells_of_unportable_names(tmp_path: Path) -> None:
+    script = "for f in ('README.MD', 'con.txt', 'end '): open(f, 'w').write('x')\n"
+    vault, repo = mission(tmp_path, {}, {"write": ["**"]}, script)
+    assert changed(vault, repo) == ["A\tREADME.MD", "A\tcon.txt", "A\tend "]
+    report = vault.reports()[0].read_text()
+    assert "`README.MD` and `README.md` differ by case only" in report
+    assert "`con.txt` cannot be checked out on Windows: Windows reserves the name." in report
+    assert r"`end\x20` cannot be checked out" in report
+    assert r"| `end\x20` | new |" in report

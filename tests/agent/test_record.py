@@ -117,6 +117,19 @@ def test_leftover_process_in_worktree_is_killed_first(tmp_path: Path) -> None:
     assert vault.rows("execution.completed")
 
 
+def test_deletion_before_interrupted_command_is_repeated(tmp_path: Path) -> None:
+    delete = ("delete_file", {"path": "hello.txt"})
+    tools = ["write_file", "delete_file", "run_command"]
+    plan = {**SLOW, "steps": [{"title": "Write it", "tools": tools}]}
+    vault = vault_with(tmp_path, {"calls": [WRITE]}, {"calls": [delete, COMMAND]}, END, plan=plan)
+    kill_in_command(vault)
+    (tmp_path / "quick").touch()
+    vault.once()
+    done = vault.rows("execution.completed")[0]["metadata"]
+    assert git(vault.root, "show", f"{done['branch']}:hello.txt") == "more"
+    assert [row["metadata"]["tool"] for row in vault.rows("tool.called")].count("delete_file") == 1
+
+
 def test_writes_before_interrupted_command_are_restored(tmp_path: Path) -> None:
     edit = ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"})
     vault = vault_with(tmp_path, {"calls": [WRITE, edit, COMMAND]}, END)

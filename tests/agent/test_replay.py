@@ -14,12 +14,14 @@ STEP = "import pathlib, sys\np = pathlib.Path('hello.txt')\np.write_text(p.read_
 def finished(tmp_path: Path) -> tuple[TestVault, Path]:
     """A mission of a literal step and one with a command, whose result hangs on a file outside."""
     (tmp_path / "outside").write_text("more\n")
-    repo = make_repo(tmp_path / "repo", {"step.py": STEP.format(str(tmp_path / "outside"))})
+    step = STEP.format(str(tmp_path / "outside"))
+    files = {"step.py": step, "other.txt": "w\r\n", "gone.txt": ""}
+    repo = make_repo(tmp_path / "repo", files)
     vault = make_vault(tmp_path)
     vault.configure(f'[commands]\nsandbox = "none"\n[portals.code]\npath = "{repo}"\n')
     plan = {
         **PLAN,
-        "scope": {"write": ["hello.txt", "other.txt"], "run": ["python3 step.py"]},
+        "scope": {"write": ["hello.txt", "other.txt", "gone.txt"], "run": ["python3 step.py"]},
         "steps": [
             {
                 "title": "Begin",
@@ -27,7 +29,10 @@ def finished(tmp_path: Path) -> tuple[TestVault, Path]:
                     {"tool": "write_file", "params": {"path": "other.txt", "content": "x\n"}}
                 ],
             },
-            {"title": "Write it", "tools": ["write_file", "edit_file", "run_command"]},
+            {
+                "title": "Write it",
+                "tools": ["write_file", "edit_file", "delete_file", "run_command"],
+            },
             {"title": "End", "tools": ["write_file"]},
         ],
     }
@@ -37,6 +42,7 @@ def finished(tmp_path: Path) -> tuple[TestVault, Path]:
             ("write_file", {"path": "hello.txt", "content": "one\n"}),
             ("write_file", {"path": "no.txt", "content": "n"}),
             ("edit_file", {"path": "hello.txt", "old": "one", "new": "two"}),
+            ("delete_file", {"path": "gone.txt"}),
         ],
         [
             ("run_command", {"command": "python3", "args": ["step.py"]}),
@@ -62,7 +68,9 @@ def test_replay_reproduces_mission_or_names_first_difference(tmp_path: Path) -> 
     before, rows, refs = fingerprint(repo), len(vault.rows()), git(repo, "for-each-ref")
     found = json.loads(vault.click("replay", "say-hello", "--json").stdout)
     assert found["equal"] is True
-    assert (found["calls"], found["steps"]) == (5, 3)
+    assert (found["calls"], found["steps"]) == (6, 3)
+    assert "gone.txt" not in git(repo, "ls-tree", "--name-only", done["branch"])
+    assert "\r" not in git(repo, "show", f"{done['branch']}~2:other.txt")
     assert found["tree"] == git(repo, "rev-parse", f"{done['branch']}^{{tree}}")
     assert (fingerprint(repo), len(vault.rows()), git(repo, "for-each-ref")) == (before, rows, refs)
     assert len(git(repo, "worktree", "list").splitlines()) == 1

@@ -12,6 +12,7 @@ from gitkit import make_repo
 from vaultkit import PLAN, TestVault, make_vault
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
+WRITE_A = {"tool": "write_file", "params": {"path": "a.txt", "content": "a\n"}}
 FINISH = ("finish", {"summary": "Done."})
 LICENCE = {
     "title": "Licence",
@@ -44,6 +45,16 @@ def carried_out(
     vault.approve()
     vault.here()
     return vault
+
+
+def test_literal_step_deletes_file(tmp_path: Path) -> None:
+    action = {"tool": "delete_file", "params": {"path": "a.txt"}}
+    steps = [{"title": "Away", "tools": ["delete_file"], "actions": [action]}]
+    made = {"title": "a", "tools": ["write_file"], "actions": [WRITE_A]}
+    vault = carried_out(tmp_path, [made, *steps], [])
+    assert completed(vault) == [1, 2]
+    boxes = "".join(note.read_text() for note in vault.root.rglob("*.md"))
+    assert "It may write and delete `*.txt`" in boxes
 
 
 def completed(vault: TestVault) -> list[int]:

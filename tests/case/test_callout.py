@@ -111,7 +111,7 @@ def test_box_begins_with_what_plan_may_do() -> None:
     first, second, third, fourth, *_ = lines_of_box(RAW, replace(CASE, plan=known))
     assert first == "> [!question|placet] A plan for [[R]] awaits you"
     assert second == "> **Writes 1 path. No network, no shell. At most 10 iterations.**"
-    assert third == "> It may write `a`; run nothing; cost: no limit."
+    assert third == "> It may write and delete `a`; run nothing; cost: no limit."
     assert fourth == (
         f"> **Where**: this vault itself, on the new branch `feat/r-{HEAD.trace_id[:8]}`, "
         "made from branch `main`, commit `000000000000`."

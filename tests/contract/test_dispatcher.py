@@ -120,6 +120,18 @@ def test_edit_file_replaces_unique_text(at: Bench) -> None:
     assert at.fails("edit_file", path="src/none.py", old="a", new="b")["error_type"] == "not_found"
 
 
+def test_delete_file_removes_files_and_links_only(at: Bench) -> None:
+    assert at.call("delete_file", path="src/deep/leaf.txt") == {"path": "src/deep/leaf.txt"}
+    assert "src/deep/leaf.txt" not in at.files()
+    assert at.fails("delete_file", path="src/deep/leaf.txt")["error_type"] == "not_found"
+    assert at.fails("delete_file", path="src/deep")["error_type"] == "is_a_directory"
+    assert at.fails("delete_file", path="README.md")["error_type"] == "outside_scope"
+    root = at.tools.place.root if isinstance(at.tools, Toolbox) else at.tools._root
+    (root.path / "src/link").symlink_to("../README.md")
+    assert at.call("delete_file", path="src/link") == {"path": "src/link"}
+    assert "README.md" in at.files()
+
+
 def test_read_file_selects_lines_by_number(at: Bench) -> None:
     assert at.call("read_file", path="many.txt", offset=10, limit=2) == "line 10\nline 11\n"
     assert at.call("read_file", path="many.txt", offset=2000) == "line 2000\n"
@@ -128,7 +140,7 @@ def test_read_file_selects_lines_by_number(at: Bench) -> None:
     assert at.call("read_file", path="empty", offset=1, limit=5) == ""
     assert at.call("read_file", path="no newline", limit=9) == "end"
     assert at.fails("read_file", path="bin/data")["error_type"] == "not_text"
-    assert at.fails("read_file", path="latin.txt")["error_type"] == "not_text"
+    assert at.call("read_file", path="latin.txt") == "caf\ufffd\n"
 
 
 def test_grep_matches_regular_expressions(at: Bench) -> None:
@@ -333,6 +345,7 @@ def test_tool_schemas_fit_messages_api() -> None:
         "read_file": ["path"],
         "write_file": ["path", "content"],
         "edit_file": ["path", "old", "new"],
+        "delete_file": ["path"],
         "list_directory": ["path"],
         "search_files": ["pattern"],
         "grep": ["pattern"],
@@ -591,6 +604,7 @@ def test_real_and_memory_dispatchers_answer_alike(tmp_path: Path) -> None:
 ARGUMENTS: list[tuple[str, str, dict[str, Any]]] = [
     ("read_file", "path", {}),
     ("edit_file", "path", {"old": "canary", "new": "bird"}),
+    ("delete_file", "path", {}),
     ("list_directory", "path", {}),
     ("search_files", "path", {"pattern": "canary is"}),
     ("grep", "path", {"pattern": "canary is"}),

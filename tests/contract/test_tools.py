@@ -826,7 +826,7 @@ def test_parallel_reads_return_in_order(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / name).write_text(f"{name}\n")
     uses = [ToolUse("1", "read_file", {"path": name}) for name in "abc"]
     uses += [
-        ToolUse("2", "write_file", {"path": "a", "content": "changed\n"}),
+        ToolUse("2", "write_file", {"path": "new", "content": "changed\n"}),
         ToolUse("3", "list_directory", {"path": "."}),
     ]
     with recorded(tmp_path) as (record, journal), real(tmp_path) as tools:
@@ -836,7 +836,7 @@ def test_parallel_reads_return_in_order(tmp_path: Path, monkeypatch: pytest.Monk
             kept = [(row.kind, row.key) for row in reader.records(TRACE, 1)]
     outcomes = [outcome for _, outcome in done]
     assert [o.content for o in outcomes[:3]] == ["a\n", "b\n", "c\n"]
-    assert [use.input["path"] for use, _ in done] == ["a", "b", "c", "a", "."]
+    assert [use.input["path"] for use, _ in done] == ["a", "b", "c", "new", "."]
     assert kept == [
         ("outcome", "call:1:0"),
         ("outcome", "call:1:1"),
@@ -845,7 +845,7 @@ def test_parallel_reads_return_in_order(tmp_path: Path, monkeypatch: pytest.Monk
         ("outcome", "call:1:3"),
         ("outcome", "call:1:4"),
     ]  # reading needs no intent
-    assert "a 8" in outcomes[4].content.splitlines()  # what follows a write sees it
+    assert "new 8" in outcomes[4].content.splitlines()  # what follows a write sees it
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])

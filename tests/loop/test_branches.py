@@ -105,7 +105,7 @@ def test_the_preview_finds_conflicts_with_work_done_meanwhile(
     write(repo, {"one.txt": "another\n"})
     commit_all(repo, "Meanwhile")
     before = fingerprint(repo)
-    after = branch_facts(open_repo(repo), branch, "main")
+    after = branch_facts(open_repo(repo), branch, "main", ())
     assert (after.into, after.ahead, after.behind, after.conflicts) == ("main", 2, 1, ("one.txt",))
     assert fingerprint(repo) == before
 

@@ -296,6 +296,7 @@ LEFT = Scope(("a/**",), (("ruff", "check"),))
     [
         ([Step("s", actions=(write("b.txt"),))], "writes 'b.txt'"),
         ([Step("s", actions=(write("a/../b.txt"),))], "writes 'a/../b.txt'"),
+        ([Step("s", actions=(LiteralCall("delete_file", {"path": "b"}),))], "deletes 'b'"),
         ([Step("s", actions=(run("make", "test"),))], "runs `make test`"),
         ([Step("s", actions=(LiteralCall("bash", {"command": "ls"}),))], "uses bash"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 from placet.agent.record import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key, Record
 from placet.agent.tool_calls import changes_files, effect_of, may_be_half_done, may_change
-from placet.agent.work import RunningMission, name_of, refs, without_temporary
+from placet.agent.work import RunningMission, name_of, refs
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.errors import Stop, ToolError
@@ -43,9 +43,7 @@ def keep(work: RunningMission, entry: Key[str]) -> None:
             ref,
             message,
             work.ports.clock.wall(),
-            lambda changed: refuse_secrets(
-                work.repo, work.tree, without_temporary(changed), work.place.secrets
-            ),
+            lambda staged: refuse_secrets(work.tree, staged, work.place.secrets),
         )
     except ToolError:
         kept = ""

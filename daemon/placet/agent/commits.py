@@ -43,6 +43,7 @@ from placet.git.commit import (
     writing,
 )
 from placet.git.history import changes, is_ancestor
+from placet.git.index import Staged
 from placet.git.removal import (
     Leftover,
     WorkNotKept,
@@ -73,11 +74,13 @@ class ScopedCommit:
     """A commit, None if nothing had changed, with its files.
 
     `left_out` are the changed files that the plan does not allow, None if that was not checked.
+    `leftovers` are caches, and files in the scope that commands only left behind.
     """
 
     sha: str | None
     paths: Sequence[str]
     left_out: tuple[str, ...] | None
+    leftovers: tuple[str, ...] = ()
 
 
 def commit_once(work: RunningMission, entry: Key[str], subject: str, body: str) -> ScopedCommit:
@@ -98,7 +101,7 @@ def commit_once(work: RunningMission, entry: Key[str], subject: str, body: str) 
 
 
 def commit(work: RunningMission, subject: str, body: str) -> ScopedCommit:
-    """Commit every changed file that the scope allows.
+    """Commit every changed file that the scope allows, without what commands only left behind.
 
     Raises ToolError, with file and line, for a secret that the commit would add, and for a file
     that git would not store; Stop if something changed under the plan.
@@ -111,20 +114,40 @@ def commit(work: RunningMission, subject: str, body: str) -> ScopedCommit:
         left_out = out_of_scope(work, changed)
         paths = sorted(set(changed) - set(left_out))
         if not paths:
-            return ScopedCommit(None, [], left_out)
+            return ScopedCommit(None, [], left_out, tuple(worktree.caches))
         refuse_not_kept(tree, [path for path in paths if (tree.path / path).exists()])
-        refuse_secrets(work.repo, tree, paths, work.place.secrets)
         _must_be_unchanged(work, worktree)
+        left: list[str] = []
+
+        def allow(staged: Staged) -> list[str]:
+            searched = _without_leftovers(staged, work.mission.plan.scope.by_name(), left)
+            left.extend(refuse_secrets(tree, searched, work.place.secrets))
+            return left
+
         message = commit_message(
-            subject,
-            body,
+            redact(subject, work.place.secrets)[0],
+            redact(body, work.place.secrets)[0],
             case.trace_id,
             case.approval.digest,
             case.approval.by,
             f"{case.request.agent} ({work.ports.config.model.name})",
         )
-        sha = worktree.commit(paths, message, work.author, work.ports.clock.wall())
-        return ScopedCommit(sha, paths, left_out)
+        sha = worktree.commit(paths, message, work.author, work.ports.clock.wall(), allow)
+        kept = sorted(set(paths).difference(left))
+        return ScopedCommit(sha, kept, left_out, (*worktree.caches, *left))
+
+
+_LOOKED_AT_BYTES = 8192
+
+
+def _without_leftovers(staged: Staged, by_name: Sequence[str], left: list[str]) -> Staged:
+    """Yield what is work; put into `left` new files that are not text, unless named in full."""
+    for change, data in staged:
+        is_text = data is None or b"\0" not in data[:_LOOKED_AT_BYTES]
+        if is_text or change.status != "A" or change.path in by_name:
+            yield change, data
+        else:
+            left.append(change.path)
 
 
 def _must_be_unchanged(work: RunningMission, worktree: Writing) -> None:
@@ -242,14 +265,15 @@ def _keep_success(
     except WorkNotKept:
         _take_secrets_out(ports, record, tree)
         rest = status(tree)
-        why, when = "Changed by commands, outside the approved scope", ports.clock.wall()
+        why, when = "Changed by commands, and in no commit", ports.clock.wall()
         remove_worktree(tree, save(tree, left_out, why, when) if rest else None, ref=ckpt)
     if not ended.commit:
         abandon_worktree(tree.repo, tree.path, ended.branch, ended.base)
     not_kept = _not_kept(record)
     others = tuple(path for path in ended.left_out if path not in not_kept)
-    kept = left_out if others else ""
-    return replace(ended, kept=kept, left_out=others, not_kept=not_kept)
+    leftovers = tuple(path for path in ended.leftovers if path not in not_kept)
+    kept = left_out if others or any(not path.endswith("/") for path in leftovers) else ""
+    return replace(ended, kept=kept, left_out=others, leftovers=leftovers, not_kept=not_kept)
 
 
 def _take_secrets_out(ports: Ports, record: Record, tree: Worktree) -> None:

@@ -18,6 +18,7 @@ from placet.agent.checkpoints import (
     restore_worktree,
 )
 from placet.agent.commits import (
+    ScopedCommit,
     clean_up,
     commit_once,
     delete_old_leftovers,
@@ -106,15 +107,15 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
     repo, tree = work.repo, work.tree
     if stop is not None and stop.end is not End.LEASE_LOST:
         steps.tell_of_cut_off_calls()
-    left_out: tuple[str, ...] = ()
     if stop is None and steps.trouble is not None:
         tool, error = steps.trouble
         stop = Stop(
             End.UNRESOLVED_ERROR,
             f"the mission finished right after a failed {tool}: {error['error']}",
         )
+    rest = ScopedCommit(None, [], None)
     if stop is None:
-        stop, left_out = _commit_rest(steps)
+        stop, rest = _commit_rest(steps)
     with _waits_if(committed=stop is None):
         last = resolve(repo, tree.ref)
         if last is None and stop is None:
@@ -128,7 +129,7 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
         base=tree.base,
         steps=tuple(steps.done[number] for number in sorted(steps.done)),
         files=files,
-        left_out=tuple(redact(path, secrets)[0] for path in left_out),
+        left_out=tuple(redact(path, secrets)[0] for path in rest.left_out or ()),
         commands=tuple(steps.commands),
         calls=dict(steps.calls),
         spent=work.limits.spent,
@@ -142,18 +143,19 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             summary=summary,
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
-            after=_after(steps) if last != tree.base else None,
+            leftovers=tuple(redact(path, secrets)[0] for path in rest.leftovers),
+            after=_after(steps, result.added) if last != tree.base else None,
         )
     )
     record.settle(ENDED, result)
     return result
 
 
-def _after(steps: StepsUnderway) -> After:
+def _after(steps: StepsUnderway, added: Sequence[str]) -> After:
     """Return git's facts on the branch, with the commits in it that are not the mission's."""
     work = steps.work
     tree, base_branch = work.tree, work.mission.case.plan.base_branch
-    after = branch_facts(work.repo, tree.branch, base_branch)
+    after = branch_facts(work.repo, tree.branch, base_branch, added)
     own = {work.record.get(LAST_COMMIT), *(step.commit for step in steps.done.values())}
     if after.ahead == len(own - {None, ""}):
         return after
@@ -183,14 +185,14 @@ def _failed(steps: StepsUnderway, result: MissionResult, stop: Stop) -> MissionR
     )
 
 
-def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
+def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, ScopedCommit]:
     """Commit what is left after the last step.
 
     Return the end if that fails, and the files that were left out.
     """
     work, record = steps.work, steps.work.record
     stop: Stop | None = None
-    left_out: tuple[str, ...] | None = None
+    made = ScopedCommit(None, [], None)
     try:
         if not record.has(LAST_COMMIT):
             title = work.mission.plan.title
@@ -200,7 +202,6 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
                 f"Finish: {title}",
                 "What was left after the last completed step.",
             )
-            left_out = made.left_out
             if made.sha is not None:
                 facts = {
                     "commit": made.sha,
@@ -215,13 +216,14 @@ def _commit_rest(steps: StepsUnderway) -> tuple[Stop | None, tuple[str, ...]]:
     except Stop as changed:
         stop = changed
     except RepositoryChanged as error:
-        stop, left_out = repository_stop(work.repo, error), ()
-    if left_out is None:
+        return repository_stop(work.repo, error), made
+    if made.left_out is None:
         with _waits_if(committed=stop is None):
-            left_out = out_of_scope(
-                work, without_temporary([change.path for change in status(work.tree)])
-            )
-    return stop, left_out
+            rest = without_temporary([change.path for change in status(work.tree)])
+            left_out = out_of_scope(work, rest)
+        leftovers = tuple(sorted(set(rest).difference(left_out))) if stop is None else ()
+        made = replace(made, left_out=left_out, leftovers=leftovers)
+    return stop, made
 
 
 @contextmanager

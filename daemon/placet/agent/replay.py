@@ -74,7 +74,9 @@ class _Play:
         if last := self.record.get(LAST_COMMIT):
             yield from self._compare(0, last)
 
-    def _call(self, key: Key[Outcome], use: ToolUse) -> Iterator[Difference]:
+    def _call(
+        self, key: Key[Outcome], use: ToolUse, *, literal: bool = False
+    ) -> Iterator[Difference]:
         known = self.record.get(key)
         if known is None:
             return
@@ -84,7 +86,8 @@ class _Play:
             and known.error_type != INTERRUPTED.error_type
         ):
             self.calls += 1
-            Toolbox(BY_NAME, self.place).dispatch(use.name, use.input)
+            place = replace(self.place, literal=literal)
+            Toolbox(BY_NAME, place).dispatch(use.name, use.input)
         elif use.name == "complete_step" and known.ok:
             number = int(use.input["step"])
             yield from self._step(number)
@@ -96,7 +99,8 @@ class _Play:
                 return
             for j, action in enumerate(step.actions):
                 key = LITERAL.at(n, j)
-                yield from self._call(key, ToolUse(key.key, action.tool, action.params))
+                use = ToolUse(key.key, action.tool, action.params)
+                yield from self._call(key, use, literal=True)
             yield from self._step(n)
 
     def _step(self, number: int) -> Iterator[Difference]:

@@ -38,7 +38,7 @@ from placet.note.escape import cell, code, document, link, literal, paragraphs, 
 from placet.note.frontmatter import Frontmatter, new_note
 from placet.note.hidden_text import shortened, visible
 from placet.note.outline import clean, fenced
-from placet.note.paths import Folder, numbered, report_name, show
+from placet.note.paths import Folder, numbered, report_name, show, show_path
 from placet.plan.comments import Comment, where
 from placet.plan.left_out import left_out
 from placet.plan.plan import Plan
@@ -133,7 +133,7 @@ def files_table(work: MissionResult) -> str:
             "| file | change | lines |",
             "|---|---|---|",
             *(
-                f"| {cell(show(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
+                f"| {cell(show_path(f.path))}{_target(f)} | {_CHANGES.get(f.status, f.status)} "
                 f"| {lines_of(f)} |"
                 for f in work.files[:MOST_FILES]
             ),
@@ -148,6 +148,13 @@ def files_table(work: MissionResult) -> str:
             + listed(work.left_out)
             + "."
             + (f" They are kept at `{work.kept}`." if work.ok and work.kept else ""),
+        ]
+    if work.leftovers:
+        lines += [
+            "",
+            f"Left behind by commands, so in no commit: {listed(work.leftovers)}. placet commits "
+            "no cache, and a new file that is not text only if `write` names it in full."
+            + (f" The files are kept at `{work.kept}`." if work.kept else ""),
         ]
     if work.not_kept:
         lines += ["", not_kept(work)]
@@ -171,7 +178,7 @@ def not_kept(work: MissionResult) -> str:
 def listed(paths: Sequence[str], most: int = 20) -> str:
     """Return paths for a sentence, at most so many by name."""
     more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return ", ".join(code(show(path)) for path in paths[:most]) + more
+    return ", ".join(code(show_path(path)) for path in paths[:most]) + more
 
 
 def _target(file: ChangedFile) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -145,6 +145,7 @@ class StepsUnderway:
     def _literal(self, step: Step, number: int) -> dict[str, Any]:
         work, record = self.work, self.work.record
         tools = {name: BY_NAME[name] for name in named(work.mission.plan)}
+        place = replace(work.place, literal=True)
         for j, action in enumerate(step.actions):
             entry = LITERAL.at(number, j)
             use = ToolUse(entry.key, action.tool, action.params)
@@ -157,7 +158,7 @@ class StepsUnderway:
                 again = partial(_restore_to, work, before)
                 carried = record.carrier is not None
                 outcome = call_on_record(
-                    entry, use, tools, work.place, record, again=again, hold=carried
+                    entry, use, tools, place, record, again=again, hold=carried
                 )
                 if carried:
                     keep_call(work, entry)

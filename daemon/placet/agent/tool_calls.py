@@ -92,7 +92,7 @@ def may_change(use: ToolUse) -> bool:
 
 def may_be_half_done(name: str) -> bool:
     """Return whether an interrupted call of this tool may have done what cannot be repeated."""
-    return effect_of(name) is Effect.EXECUTE or name == "edit_file"
+    return effect_of(name) is Effect.EXECUTE or name in ("edit_file", "delete_file")
 
 
 def reads(tools: Tools, use: ToolUse) -> bool:

@@ -23,6 +23,7 @@ from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied
 from placet.errors import UserError
 from placet.git.checkpoint import undo_since
+from placet.git.commit import attributes
 from placet.git.repository import (
     common_dir_at,
     facts_in,
@@ -276,6 +277,7 @@ def workplace(
             secrets,
             run=_Commands(partial(bring_into, tree, what, secrets)),
             refuse=partial(refuse_uncommittable, tree),
+            attributes=partial(attributes, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
             **_lacks(repo, tree.base),
         )

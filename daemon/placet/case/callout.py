@@ -386,7 +386,9 @@ def _about(
             problem = excess[0]
         else:
             cap = iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
-            summary, *rest = _permissions(plan.scope, cap, day_usd)
+            names_tools = plan.tools or plan.scope.tools is not None
+            deletes = "delete_file" in plan.tools or not names_tools
+            summary, *rest = _permissions(plan.scope, cap, day_usd, deletes=deletes)
             if plan.scope.run or plan.scope.shell:
                 rest = [*rest[:1], *command_notes, *rest[1:]]
             left_out_text = left_out(plan)
@@ -405,10 +407,11 @@ def _about(
     return lines, [">", *(f"> {line}" for line in warning)] if warning else []
 
 
-def _permissions(scope: Scope, iterations: int, day_usd: Decimal) -> list[str]:
+def _permissions(scope: Scope, iterations: int, day_usd: Decimal, *, deletes: bool) -> list[str]:
     """Return what a scope permits as lines of a box, with what is dangerous in it.
 
-    `day_usd` was the limit of a day's work when the plan was written, 0 for none.
+    `day_usd` was the limit of a day's work when the plan was written, 0 for none. `deletes`: the
+    plan has the tool that deletes files.
     """
     cost = f"${day_usd:f} a day for all work (when planned)" if day_usd else "no limit"
     if scope.budget_usd is not None:
@@ -416,9 +419,10 @@ def _permissions(scope: Scope, iterations: int, day_usd: Decimal) -> list[str]:
     runs = codes([shlex.join(argv) for argv in scope.run])
     if scope.run:  # an entry is a beginning, whatever its last word is
         runs += f" ({'each ' if len(scope.run) > 1 else ''}with any further words)"
+    writes = "write and delete" if deletes and scope.write else "write"
     lines = [
         f"**{scope_in_short(scope, iterations)}**",
-        f"It may write {codes(scope.write)}; run {runs}; cost: {cost}.",
+        f"It may {writes} {codes(scope.write)}; run {runs}; cost: {cost}.",
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(

@@ -173,6 +173,8 @@ class MissionResult:
     """None without changes."""
     ignored: tuple[str, ...] = ()
     """Files in the scope that commands made and git ignores; no commit has them."""
+    leftovers: tuple[str, ...] = ()
+    """Caches, and other files in the scope that commands left behind; no commit has them."""
 
     detail: str = ""
     error_type: str = ""
@@ -188,6 +190,11 @@ class MissionResult:
     """The worktree, if it could not be removed."""
     last_words: str = ""
     """The model's last text, shortened and without secrets."""
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The new files."""
+        return tuple(file.path for file in self.files if file.status == "A")
 
     @property
     def ok(self) -> bool:

@@ -391,12 +391,12 @@ class Root(contextlib.AbstractContextManager["Root"]):
             _replace(folder, name, path, data)
         return len(data)
 
-    def delete(self, path: str) -> None:
-        """Remove a regular file, a link (not its target) or an empty folder."""
-        *folders, name = self._changeable(path)
-        with Explained(path), Held(descend(self._handle, folders, PASSAGE)) as folder:
+    def delete(self, path: str, *, folders: bool = True) -> None:
+        """Remove a regular file or a link (not its target); with `folders` also an empty folder."""
+        *above, name = self._changeable(path)
+        with Explained(path), Held(descend(self._handle, above, PASSAGE)) as folder:
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISDIR(info.st_mode):
+            if folders and stat.S_ISDIR(info.st_mode):
                 os.rmdir(name, dir_fd=folder)
                 return
             if not stat.S_ISLNK(info.st_mode):

@@ -20,14 +20,19 @@ from placet.git.repository import (
 from placet.git.run import (
     GitError,
     Repo,
+    ask,
+    items_of,
 )
+from placet.note.portable import unportable
 
 MAX_UNSEEN = 10
-"""Maximum number of uncommitted files named in a report."""
+"""Maximum number of uncommitted files, and of remarks on names, in a report."""
 
 
-def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
+def branch_facts(repo: Repo, branch: str, base_branch: str, added: Sequence[str]) -> After:
     """Return git's facts for the report on a successful branch, started on `base_branch` (or "").
+
+    `added` are its new files.
 
     A question that git cannot answer appears among the notes.
     """
@@ -46,6 +51,8 @@ def branch_facts(repo: Repo, branch: str, base_branch: str) -> After:
             remarks.append("Your commits are signed; placet's are not.")
         if _has_hooks(repo):
             remarks.append("Your git hooks did not run on placet's commits.")
+        asked = ("ls-tree", "-r", "-z", "--name-only", "--full-tree", f"refs/heads/{branch}")
+        remarks += unportable(added, items_of(ask(repo, *asked)) if added else ())[:MAX_UNSEEN]
         return After(
             into,
             ahead,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from placet.disk.files import delete_tree
 from placet.git.commit import approved_by_name, is_work, since_tip
 from placet.git.history import is_ancestor
-from placet.git.index import stage, update_ref, write_commit
+from placet.git.index import Allow, stage_allowed, update_ref, write_commit
 from placet.git.repository import resolve, tree_of
 from placet.git.run import (
     BOT,
@@ -52,8 +52,8 @@ def snapshot(wt: Worktree) -> str:
 
 def tree_in(wt: Worktree, place: GitDir) -> tuple[str, str]:
     """Return the worktree's last commit, and the tree of everything in it. Keeps the index."""
-    tip, changes, _ = since_tip(wt, place)
-    return tip, _staged_aside(wt, place, changes) or tree_of(wt.repo, tip)
+    tip, changes, *_ = since_tip(wt, place)
+    return tip, _staged_aside(wt, place, tip, changes) or tree_of(wt.repo, tip)
 
 
 def save(
@@ -61,21 +61,21 @@ def save(
     ref: str,
     message: str,
     when: datetime,
-    allow: Callable[[list[str]], object] = list,
+    allow: Allow | None = None,
 ) -> str:
     """Keep everything in the worktree (untracked files too, ignored not) as a commit at `ref`.
 
     Returns the commit: the branch's own if nothing is uncommitted, else a child of it. Branch and
     index stay unchanged. `ref` must be `refs/placet/…` and is moved if it exists. Only the
-    worktree's holder moves it. The changed paths are passed to `allow` first. If it raises, nothing
-    is kept. Raises RepositoryChanged if the branch is gone.
+    worktree's holder moves it. `allow` sees what git will store, and may leave some out. If it
+    raises, nothing is kept. Raises RepositoryChanged if the branch is gone.
     """
     _must_be_ours(ref)
     with holding(wt.path) as held:
         must_be_on_branch(wt)
         place = git_dir_of_worktree(wt, held)
-        new, changes, _ = since_tip(wt, place)
-        if tree := _staged_aside(wt, place, changes, allow):
+        new, changes, *_ = since_tip(wt, place)
+        if tree := _staged_aside(wt, place, new, changes, allow):
             new = write_commit(place, tree, (new,), message, BOT, when)
         update_ref(place, ref, new)
     return new
@@ -84,13 +84,13 @@ def save(
 def _staged_aside(
     wt: Worktree,
     place: GitDir,
+    tip: str,
     changes: Sequence[FileChange],
-    allow: Callable[[list[str]], object] = list,
+    allow: Allow | None = None,
 ) -> str:
-    """Return the tree of the last commit with these changes, "" for none."""
+    """Return the tree of the last commit `tip` with these changes, "" for none."""
     if not changes:
         return ""
-    allow([change.path for change in changes])
     index = wt.git_dir / "placet-index"
     # left by a killed git; there is only one writer
     index.with_name(f"{index.name}.lock").unlink(missing_ok=True)
@@ -98,7 +98,8 @@ def _staged_aside(
         # Copy the time too. git distrusts an entry as young as the index. A younger copy would hide
         # a change of the same size in the second of the check-out.
         shutil.copy2(wt.git_dir / "index", index)
-        return stage(with_env(place, {"GIT_INDEX_FILE": str(index)}), changes)
+        aside = with_env(place, {"GIT_INDEX_FILE": str(index)})
+        return stage_allowed(aside, changes, tip, allow)
     finally:
         index.unlink(missing_ok=True)
 

@@ -6,14 +6,15 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from placet.errors import ToolError
-from placet.git.index import read_status, stage, update_ref, write_commit
+from placet.git.index import Allow, read_status, stage_allowed, update_ref, write_commit
 from placet.git.repository import IGNORED, is_kept
 from placet.git.run import (
     BOT,
@@ -58,6 +59,45 @@ class IgnoreRule:
         return f"{self.file}, line {self.line}: {self.pattern}"
 
 
+# --- caches
+
+CACHES = frozenset({
+    "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox",
+    ".ipynb_checkpoints", "node_modules", ".gradle", ".parcel-cache", ".turbo", ".sass-cache",
+})  # fmt: skip
+"""Names of folders that programs fill again."""
+
+_CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")
+_TARGET_OF = ("Cargo.toml", "pom.xml")
+
+
+def cache_of(top: Path, path: str, seen: dict[str, str] | None = None) -> str:
+    """Return the folder of a known cache that a path is in, with a slash; "" for none.
+
+    It is known by its name, or by a file that says so. `seen` keeps answers for further paths.
+    """
+    folder, _, _ = path.rpartition("/")
+    seen = {"": ""} if seen is None else seen
+    if folder not in seen:
+        here = top / folder
+        is_cache = (
+            here.name in CACHES
+            or any((here / mark).is_file() for mark in _CACHE_MARKS)
+            or (here.name == "target" and any((here.parent / of).is_file() for of in _TARGET_OF))
+        )
+        seen[folder] = cache_of(top, folder, seen) or (f"{folder}/" if is_cache else "")
+    return seen[folder]
+
+
+def new_in_cache(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
+    """Return the cache of each of these paths that is in one and not in the last commit."""
+    found = {path: cache for path in paths if (cache := cache_of(wt.path, path))}
+    if found:
+        for path in items_of(run_git(query_place(wt), "ls-files", "-z", "--", *found)[1]):
+            found.pop(path, None)
+    return found
+
+
 # --- what differs from the last commit
 
 
@@ -67,17 +107,33 @@ def status(wt: Worktree) -> list[FileChange]:
     Raises RepositoryChanged if the worktree is no longer on its branch.
     """
     must_be_on_branch(wt)
-    return changes_in(wt, git_dir_of_worktree(wt))[1]
+    return changes_in(wt, git_dir_of_worktree(wt)).files
 
 
-def changes_in(wt: Worktree, place: GitDir) -> tuple[str, list[FileChange], bool]:
+class Changes(NamedTuple):
+    """What differs from the commit `tip`, and whether anything is staged.
+
+    New files in the known `caches` are left out.
+    """
+
+    tip: str
+    files: list[FileChange]
+    begun: bool
+    caches: list[str]
+
+
+def changes_in(wt: Worktree, place: GitDir) -> Changes:
     """Return the result of `read_status`, plus ignored files that a person approved by name."""
     tip, changes, begun = read_status(place)
     more = approved_by_name(wt, {change.path for change in changes})
     changes += [FileChange(path, "A") for path in more]
     brought = brought_paths(wt)
     changes = [change for change in changes if not is_below(change.path, brought)]
-    return tip, sorted(changes, key=lambda change: change.path), begun
+    seen = {"": ""}
+    inside = [cache_of(wt.path, one.path, seen) if one.status == "A" else "" for one in changes]
+    files = [one for one, cache in zip(changes, inside, strict=True) if not cache]
+    files.sort(key=lambda change: change.path)
+    return Changes(tip, files, begun, sorted({*inside} - {""}))
 
 
 def approved_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
@@ -192,11 +248,41 @@ def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
 # --- filtered, or in a submodule
 
 
-def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
-    """Return for each of these paths why a commit would not store it as it is, if so."""
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What git's attributes say of a file: its filter, `working-tree-encoding`, and `eol`."""
+
+    filter: str = ""
+    encoding: str = ""
+    eol: str = ""
+
+
+_ATTRIBUTES = ("filter", "working-tree-encoding", "eol")
+_WITHOUT_VALUE = frozenset({"unspecified", "unset", "set"})
+
+
+def attributes(wt: Worktree, paths: Sequence[str]) -> dict[str, Attributes]:
+    """Return git's attributes of these paths."""
+    if not paths:
+        return {}
+    names = os.fsencode("\0".join([*paths, ""]))
+    asked = ("check-attr", "-z", "--stdin", *_ATTRIBUTES)
+    items = items_of(run_git(query_place(wt), *asked, stdin=names)[1])
+    values = ["" if value in _WITHOUT_VALUE else value for value in items[2::3]]
+    rows = zip(*(values[n::3] for n in range(3)), strict=True)
+    return {path: Attributes(*row) for path, row in zip(items[::9], rows, strict=True)}
+
+
+def not_kept_here(
+    wt: Worktree, paths: Sequence[str], known: Mapping[str, Attributes] | None = None
+) -> dict[str, str]:
+    """Return for each of these paths why a commit would not store it as it is, if so.
+
+    `known` are their attributes, if the caller has them.
+    """
     found = {
         path: f"git stores it through the filter {name}, which placet does not run"
-        for path, name in _filters(wt, paths).items()
+        for path, name in _filters(wt, attributes(wt, paths) if known is None else known).items()
     }
     for module in _modules(wt):
         found |= {
@@ -207,16 +293,13 @@ def not_kept_here(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _filters(wt: Worktree, paths: Sequence[str]) -> dict[str, str]:
+def _filters(wt: Worktree, known: Mapping[str, Attributes]) -> dict[str, str]:
     """Return the filters without which git would not commit these files: LFS, or a required one."""
-    paths = [path for path in paths if not (wt.path / path).is_symlink()]
-    if not paths:
-        return {}
-    names = os.fsencode("\0".join([*paths, ""]))
-    items = items_of(
-        run_git(query_place(wt), "check-attr", "-z", "--stdin", "filter", stdin=names)[1]
-    )
-    found = dict(zip(items[0::3], items[2::3], strict=True))
+    found = {
+        path: one.filter
+        for path, one in known.items()
+        if one.filter and not (wt.path / path).is_symlink()
+    }
     needed = {name for name in set(found.values()) if name == "lfs" or _required(wt, name)}
     return {path: name for path, name in found.items() if name in needed}
 
@@ -265,22 +348,26 @@ _FACT = re.compile(
 
 
 class Writing:
-    """Commit changes in a locked worktree: call `changes`, then `commit`."""
+    """Commit changes in a locked worktree: call `changes`, then `commit`.
+
+    `caches` are the known caches with new files, which are no changes.
+    """
 
     def __init__(self, wt: Worktree, place: GitDir) -> None:
         self._wt, self._place = wt, place
         self._tip = ""
         self._found: list[FileChange] = []
+        self.caches: list[str] = []
 
     def changes(self) -> list[str]:
         """Return the paths that differ from the branch's last commit.
 
         Raises RepositoryChanged if the branch is gone.
         """
-        self._tip, self._found, begun = since_tip(self._wt, self._place)
+        self._tip, self._found, begun, self.caches = since_tip(self._wt, self._place)
         if begun:  # a killed commit staged it; unstage, so that only the requested files go in
             run_git(self._place, "read-tree", "--reset", self._tip)
-            self._tip, self._found, _ = changes_in(self._wt, self._place)
+            self._tip, self._found, _, self.caches = changes_in(self._wt, self._place)
         return [change.path for change in self._found]
 
     def check_pins(self, pinned: Pins) -> None:
@@ -291,9 +378,16 @@ class Writing:
             raise RepositoryChanged(f"changed while the mission ran: {', '.join(changed)}")
 
     def commit(
-        self, paths: Collection[str], message: str, author: Author, when: datetime
+        self,
+        paths: Collection[str],
+        message: str,
+        author: Author,
+        when: datetime,
+        allow: Allow | None = None,
     ) -> str | None:
         """Commit the changes that are among `paths`; return the commit, or None if there are none.
+
+        `allow` sees what git will store, and may leave out more. What it raises is passed on.
 
         There are no empty commits, and a commit made before a crash is not made twice. The branch
         is moved by compare-and-swap. Raises RepositoryChanged if somebody else moved it since
@@ -304,7 +398,9 @@ class Writing:
         chosen = [change for change in self._found if change.path in wanted]
         if not chosen:
             return None
-        tree = stage(self._place, chosen)
+        tree = stage_allowed(self._place, chosen, self._tip, allow)
+        if not tree:
+            return None
         asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", self._tip, tree)
         differs = items_of(run_git(self._place, *asked)[1])
         if not differs:  # identical once committed, such as other line ends
@@ -338,10 +434,10 @@ def writing(wt: Worktree) -> Iterator[Writing]:
         yield Writing(wt, git_dir_of_worktree(wt, held))
 
 
-def since_tip(wt: Worktree, place: GitDir) -> tuple[str, list[FileChange], bool]:
+def since_tip(wt: Worktree, place: GitDir) -> Changes:
     """Return the result of `changes_in`; raise RepositoryChanged if the branch is gone."""
     found = changes_in(wt, place)
-    if found[0] == "(initial)":
+    if found.tip == "(initial)":
         raise branch_gone(wt)
     return found
 

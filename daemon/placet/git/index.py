@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
-from placet.errors import passing
+from placet.disk.files import delete_tree
+from placet.errors import ToolError, passing
 from placet.git.run import (
     BULK_TIMEOUT_S,
     UNFLUSHED,
@@ -23,6 +27,15 @@ from placet.git.run import (
     text_of,
     with_env,
 )
+
+MAX_SEARCHED_BYTES = 16 * 1024 * 1024
+"""Maximum size of a file that is searched for secrets; a larger one is not committed."""
+
+Staged = Iterator[tuple[FileChange, bytes | None]]
+"""Changes with the content that git will store; None if that cannot be searched."""
+
+Allow = Callable[[Staged], Collection[str]]
+"""Judges what is staged: returns the paths to leave out, or raises ToolError."""
 
 MAX_LEFT_OUT = 20
 """If git cannot add more files than this, the files are not the cause."""
@@ -93,6 +106,110 @@ def stage(place: GitDir, changes: Sequence[FileChange], *, may_vanish: bool = Fa
     _update_index(place, changes, may_vanish=may_vanish)
     asked = ("write-tree",)
     return text_of(run_git(place, *asked, config=(UNFLUSHED,), timeout_s=BULK_TIMEOUT_S)[1])
+
+
+def stage_allowed(
+    place: GitDir, changes: Sequence[FileChange], tip: str, allow: Allow | None
+) -> str:
+    """Stage those of these changes that `allow` allows; return the index's tree, "" for none.
+
+    `allow` sees what git will store, which may differ from the files. If it raises, nothing but the
+    commit `tip` is staged. Files that cannot be searched are not staged at all.
+    """
+    if allow is None:
+        return stage(place, changes)
+    unsearched = {change.path for change in changes if not _is_searchable(place, change)}
+    chosen = [change for change in changes if change.path not in unsearched]
+    others = ((change, None) for change in changes if change.path in unsearched)
+    try:
+        with _quarantine(place) as aside:
+            tree = stage(aside, chosen)
+            left = frozenset(allow(chain(_staged(aside, chosen), others)))
+            if not left.isdisjoint(change.path for change in chosen):
+                run_git(place, "read-tree", "--reset", tip)
+                chosen = [change for change in chosen if change.path not in left]
+                tree = stage(aside, chosen)
+    except ToolError:
+        run_git(place, "read-tree", "--reset", tip)
+        raise
+    return tree if chosen else ""
+
+
+@contextmanager
+def _quarantine(place: GitDir) -> Iterator[GitDir]:
+    """Yield a place with a folder of its own for new objects of a worktree.
+
+    The repository gets them at the end, but not if an error is raised.
+    """
+    assert place.git_dir is not None
+    folder, objects = place.git_dir / "placet-objects", place.git_dir.parents[1] / "objects"
+    delete_tree(folder)  # left by a killed git
+    folder.mkdir()
+    quoted = str(objects).replace("\\", r"\\").replace('"', r"\"")
+    env = {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'}
+    try:
+        yield with_env(place, env)
+        for made in folder.glob("*/*"):
+            target = objects / made.parent.name / made.name
+            target.parent.mkdir(exist_ok=True)
+            if not target.exists():
+                made.rename(target)
+    finally:
+        delete_tree(folder)
+
+
+def _is_searchable(place: GitDir, change: FileChange) -> bool:
+    """Return whether a changed file may be staged, to be searched.
+
+    A second hard link may be outside of the worktree.
+    """
+    info = None if change.status == "D" else _info(place, change.path)
+    return (
+        info is None
+        or not stat.S_ISREG(info.st_mode)
+        or (info.st_nlink == 1 and info.st_size <= MAX_SEARCHED_BYTES)
+    )
+
+
+def _info(place: GitDir, path: str) -> os.stat_result | None:
+    assert place.work_tree is not None
+    try:
+        return os.lstat(place.work_tree / path)
+    except OSError:
+        return None  # git reports it
+
+
+def _staged(place: GitDir, changes: Sequence[FileChange]) -> Staged:
+    """Yield the staged changes that are not deletions. One git process reads up to 16 MiB."""
+    group, size = list[FileChange](), 0
+    for change in changes:
+        info = None if change.status == "D" else _info(place, change.path)
+        if info is None:
+            continue
+        if group and size + info.st_size > MAX_SEARCHED_BYTES:
+            yield from _contents(place, group)
+            group, size = [], 0
+        group.append(change)
+        size += info.st_size
+    if group:
+        yield from _contents(place, group)
+
+
+def _contents(place: GitDir, group: Sequence[FileChange]) -> Staged:
+    names = b"".join(b":0:" + os.fsencode(change.path) + b"\0" for change in group)
+    # git may store more bytes than the file has, if it converts its encoding
+    most = 3 * MAX_SEARCHED_BYTES
+    _, out = run_git(place, "cat-file", "--batch", "-z", stdin=names, max_bytes=most)
+    at = 0
+    for change in group:
+        found = _BLOB.match(out, at)
+        start = len(out) if found is None else found.end()
+        at = start + (0 if found is None else int(found[1])) + 1
+        whole = found is not None and at <= len(out) and at - start <= MAX_SEARCHED_BYTES
+        yield change, out[start : at - 1] if whole else None
+
+
+_BLOB = re.compile(rb"[0-9a-f]+ blob (\d+)\n")
 
 
 def _update_index(

@@ -54,7 +54,7 @@ def remove_worktree(wt: Worktree, kept: str | None = None, *, ref: str = "") -> 
     with holding(wt.path) as held:
         if wt.has_index:
             place = git_dir_of_worktree(wt, held)
-            changes = [] if kept and _is_kept(wt, place, kept) else changes_in(wt, place)[1]
+            changes = [] if kept and _is_kept(wt, place, kept) else changes_in(wt, place).files
             if changes:
                 raise WorkNotKept(wt.path, [change.path for change in changes])
             if ref:

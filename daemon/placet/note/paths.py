@@ -237,6 +237,12 @@ def show(name: str) -> str:
     return "".join(_shown(c) for c in name)
 
 
+def show_path(path: str) -> str:
+    r"""Return a path for people, as `show` does; a blank at its end becomes `\x20`."""
+    stem = path.rstrip(" ")
+    return show(stem) + r"\x20" * (len(path) - len(stem))
+
+
 def _shown(char: str) -> str:
     if "\udc80" <= char <= "\udcff":  # how Python writes a byte that is not UTF-8
         return f"\\x{ord(char) - 0xDC00:02x}"

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from placet.note.escape import code
+from placet.note.portable import unportable
 from placet.plan.dangerous_commands import (
     INTERPRETERS,
     OPEN_ENDED,
@@ -200,6 +201,7 @@ def dangers(scope: Scope) -> list[str]:
     for pattern in scope.write:
         if not pattern.startswith("!"):
             out += _write_dangers(pattern)
+    out += unportable(scope.by_name(), ())
     for argv in scope.run:
         out += _run_dangers(argv, network=scope.network)
     if scope.network:

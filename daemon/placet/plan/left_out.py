@@ -16,7 +16,8 @@ from placet.plan.plan import Plan
 from placet.plan.scope import Scope
 from placet.wording import numbered_steps
 
-_WRITES = frozenset({"write_file", "edit_file"})
+WRITES = frozenset({"write_file", "edit_file", "delete_file"})
+"""The tools that `scope.write` permits."""
 _LINE_END = re.compile(r"(\r\n|\n|\r)")
 
 
@@ -121,8 +122,9 @@ def _boxes_of_steps(body: str) -> list[tuple[Part, dict[int, str]]]:
 def outside(tool: str, params: Mapping[str, Any], scope: Scope) -> str:
     """Return what a literal action does that the scope does not allow, empty if it allows it."""
     path, command = params.get("path"), params.get("command")
-    if tool in _WRITES and isinstance(path, str) and not scope.allows_write(normpath(path)):
-        return f"writes {path!r}, which scope.write does not allow"
+    if tool in WRITES and isinstance(path, str) and not scope.allows_write(normpath(path)):
+        does = "deletes" if tool == "delete_file" else "writes"
+        return f"{does} {path!r}, which scope.write does not allow"
     if tool == "run_command" and isinstance(command, str):
         argv = [command, *(str(word) for word in params.get("args", []))]
         if not scope.allows_run(argv):

@@ -12,7 +12,7 @@ from typing import Any
 
 from placet.note.escape import bounded, code
 from placet.plan.comments import comments
-from placet.plan.left_out import outside
+from placet.plan.left_out import WRITES, outside
 from placet.plan.plan import LiteralCall, Plan, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 
@@ -141,7 +141,7 @@ def _mismatches(steps: Sequence[Mapping[str, Any]], scope: Scope) -> list[str]:
     problems = []
     for number, step in enumerate(steps, 1):
         named = {*step["tools"], *(action["tool"] for action in step["actions"])}
-        if named & {"write_file", "edit_file"} and not scope.write:
+        if named & WRITES and not scope.write:
             problems.append(f"step {number} uses a tool that writes, but scope.write is empty")
         if "run_command" in named and not scope.run:
             problems.append(f"step {number} uses run_command, but scope.run is empty")

@@ -12,6 +12,7 @@ from placet.chat.guards import Effect
 from placet.chat.messages import ToolSpec
 from placet.disk.confine import Root
 from placet.errors import ToolError, UserError
+from placet.git.commit import Attributes
 from placet.note.paths import show
 from placet.plan.scope import Scope
 from placet.sandbox.box import Box, Level, Ran
@@ -66,8 +67,12 @@ class Workplace:
     secrets: tuple[str, ...] = ()
     """Known values that are redacted in every result."""
     run: Callable[..., Ran] = run
-    refuse: Callable[[Sequence[str]], None] = lambda _paths: None
-    """Raises ToolError for files that git would not commit."""
+    refuse: Callable[[Sequence[str]], Mapping[str, Attributes]] = lambda _paths: {}
+    """Raises ToolError for files that git would not commit; returns the others' attributes."""
+    attributes: Callable[[Sequence[str]], Mapping[str, Attributes]] = lambda _paths: {}
+    """Returns git's attributes of files."""
+    literal: bool = False
+    """What is written is the text of an approved plan, as it is."""
     undo: Callable[[int], str] = lambda _since_ns: ""
     """Frees a full disk.
 
@@ -100,18 +105,26 @@ class Workplace:
         """Return whether a change of this file may be committed: a command may have made it."""
         return self.scope.allows_write(path) and not self.root.denied.protects(path)
 
-    def writable(self, path: str) -> str:
-        """Return the canonical path of a file that the approved scope lets the mission write.
+    def changeable(self, path: str) -> str:
+        """Return the canonical path of a file that the approved scope lets the mission change.
 
-        Raises ToolError `outside_scope`, which says what is allowed, and `other_spelling` for a
-        name that exists in another Unicode form: two files must not look the same. Passes on what
-        `refuse` raises.
+        Raises ToolError `outside_scope`, which says what is allowed.
         """
         canonical = self.root.relative(path)
         if not self.scope.allows_write(canonical):
             raise refusal(self.scope.refusal_write(canonical))
+        return canonical
+
+    def writable(self, path: str) -> tuple[str, Attributes]:
+        """Return the canonical path of a file that the mission may write, and git's attributes.
+
+        Raises ToolError as `changeable`, and `other_spelling` for a name that exists in another
+        Unicode form: two files must not look the same. Passes on what `refuse` raises.
+        """
+        canonical = self.changeable(path)
+        known: Mapping[str, Attributes] = {}
         if not self.root.denied.protects(canonical):  # else the write reports it
-            self.refuse((canonical,))
+            known = self.refuse((canonical,))
         there = _as_spelt(self.root, canonical)
         if there != canonical:
             raise ToolError(
@@ -120,7 +133,7 @@ class Workplace:
                 "Write another file, or leave this one to a person.",
                 existing=there,
             )
-        return canonical
+        return canonical, known.get(canonical, Attributes())
 
 
 def _as_spelt(files: Root, path: str) -> str:

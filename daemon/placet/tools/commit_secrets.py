@@ -3,44 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from placet.disk.confine import Root
 from placet.disk.path_text import Fault
 from placet.errors import ToolError
-from placet.git.commit import ignored, not_kept_here
+from placet.git.commit import Attributes, attributes, ignored, new_in_cache, not_kept_here
 from placet.git.history import content
+from placet.git.index import MAX_SEARCHED_BYTES, Staged
 from placet.git.run import Repo
 from placet.git.worktree import Worktree
 from placet.note.paths import show
 from placet.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
 from placet.tools.text import known_secrets
-
-# maximum size of a searched file; a larger one is not committed
-MAX_LOOKED_AT_BYTES = 16 * 1024 * 1024
+from placet.tools.text_file import text_file
 
 # maximum secrets that an error names
 MAX_NAMED = 20
 
 
-def refuse_secrets(
-    repo: Repo, tree: Worktree, paths: Sequence[str], known: Sequence[str] = ()
-) -> None:
-    """Raise ToolError `secret_in_commit` if committing these files would add a secret.
+def refuse_secrets(tree: Worktree, staged: Staged, known: Sequence[str] = ()) -> list[str]:
+    """Raise ToolError `secret_in_commit` if committing what is staged would add a secret.
 
     The error has files and lines. `known` are values that are always secret, also in a file's name.
-    A secret that the mission's base has already is not added. Raises ToolError `unchecked` for a
-    file that cannot be searched.
+    A secret that the mission's base has already is not added. Return the files that are too large
+    to be searched.
     """
     found: list[str] = []
-    with _files(tree) as files:
-        for path in paths:
-            data = _changed(tree, files, path)
-            named, count = redact(path, known)
-            if count and os.path.lexists(tree.path / path):
-                found.append(f"the name of {show(named)}")
-            if data is not None:
-                found += secret_locations(named, added(repo, tree.base, path, data, known))
+    unsearched: list[str] = []
+    for change, data in staged:
+        named, count = redact(change.path, known)
+        if count:
+            found.append(f"the name of {show(named)}")
+        if data is None:
+            unsearched.append(change.path)
+        else:
+            found += secret_locations(named, added(tree.repo, tree.base, change.path, data, known))
     if found:
         raise ToolError(
             "secret_in_commit",
@@ -50,14 +48,18 @@ def refuse_secrets(
             refused=True,
             found=found[:MAX_NAMED],
         )
+    return unsearched
 
 
-def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
+def refuse_not_kept(
+    tree: Worktree, paths: Sequence[str], known: Mapping[str, Attributes] | None = None
+) -> None:
     """Raise ToolError `not_kept_here` if a commit would not store one of these files as it is.
 
-    Such files pass through git LFS or another required filter, or are in a submodule.
+    Such files pass through git LFS or another required filter, or are in a submodule. `known` are
+    their attributes, if the caller has them.
     """
-    for path, why in sorted(not_kept_here(tree, paths).items()):
+    for path, why in sorted(not_kept_here(tree, paths, known).items()):
         raise ToolError(
             "not_kept_here",
             f"{show(path)} cannot be changed here: {show(why)}. Leave it to a person.",
@@ -65,9 +67,20 @@ def refuse_not_kept(tree: Worktree, paths: Sequence[str]) -> None:
         )
 
 
-def refuse_uncommittable(tree: Worktree, paths: Sequence[str]) -> None:
-    """Raise ToolError `not_kept_here` or `ignored_file` if no commit would store a file."""
-    refuse_not_kept(tree, paths)
+def refuse_uncommittable(tree: Worktree, paths: Sequence[str]) -> Mapping[str, Attributes]:
+    """Raise ToolError `not_kept_here` or `ignored_file` if no commit would store a file.
+
+    Return git's attributes of the files.
+    """
+    known = attributes(tree, paths)
+    refuse_not_kept(tree, paths, known)
+    for path, cache in new_in_cache(tree, paths).items():
+        raise ToolError(
+            "ignored_file",
+            f"{show(path)} was not written: {show(cache)} is a cache, and placet commits no new "
+            "file in a cache. Write another path, or leave it to a person.",
+            refused=True,
+        )
     for path, rule in ignored(tree, paths).items():
         why = (
             "this vault's history leaves such files out, and no approval changes that"
@@ -83,20 +96,27 @@ def refuse_uncommittable(tree: Worktree, paths: Sequence[str]) -> None:
             refused=True,
             rule=show(str(rule)),
         )
+    return known
 
 
 def blank_secrets(tree: Worktree, paths: Sequence[str], own: Sequence[str] = ()) -> list[str]:
     """Redact the secrets in these files of a worktree; return those that cannot be searched.
 
     Secret is what looks secret, the values `own`, and the values in secret files. What the base has
-    already stays. Files that cannot be searched are not changed.
+    already stays. Files that cannot be searched are not changed, nor are those with a secret that
+    git would store in another encoding.
     """
     unsearched: list[str] = []
     with _files(tree) as files:
         known = (*own, *known_secrets(files)) if paths else ()
+        rules = attributes(tree, paths)
         for path in paths:
             try:
                 data = _changed(tree, files, path)
+                stored = _stored(tree, path, data, rules[path])
+                if stored != (data or b"") and added(tree.repo, tree.base, path, stored, known):
+                    unsearched.append(path)
+                    continue
             except ToolError:
                 unsearched.append(path)
                 continue
@@ -127,8 +147,8 @@ def _files(tree: Worktree) -> Root:
     return Root(
         tree.path,
         writable=True,
-        max_read_bytes=MAX_LOOKED_AT_BYTES,
-        max_write_bytes=2 * MAX_LOOKED_AT_BYTES,
+        max_read_bytes=MAX_SEARCHED_BYTES,
+        max_write_bytes=2 * MAX_SEARCHED_BYTES,
     )
 
 
@@ -150,6 +170,13 @@ def _changed(tree: Worktree, files: Root, path: str) -> bytes | None:
         ) from error
 
 
+def _stored(tree: Worktree, path: str, data: bytes | None, rules: Attributes) -> bytes:
+    """Return what git will store for a file's content. Raises ToolError if it cannot convert it."""
+    if data is None or not rules.encoding or (tree.path / path).is_symlink():
+        return data or b""
+    return text_file(path, data, rules).text.encode()
+
+
 def secret_locations(named: str, secrets: Sequence[tuple[int, str]]) -> list[str]:
     """Return where secrets are in a file, for people."""
     return [f"{show(named)}:{line}: {kind}" for line, kind in secrets]
@@ -165,5 +192,5 @@ def added(
         data,
         path=path,
         known=known,
-        before=content(repo, base, path, max_bytes=MAX_LOOKED_AT_BYTES),
+        before=content(repo, base, path, max_bytes=MAX_SEARCHED_BYTES),
     )

@@ -8,9 +8,12 @@ from pydantic import Field
 
 from placet.chat.guards import Effect
 from placet.errors import ToolError
-from placet.secrets import outside, secret_file
+from placet.secrets import secret_file
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
+from placet.tools.text_file import text_file
+
+_COPY = "Read the file again and copy the text exactly, white space included."
 
 
 class EditFile(Args):
@@ -26,7 +29,7 @@ class EditFile(Args):
 
 
 def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
-    path = place.writable(args.path)
+    path, known = place.writable(args.path)
     if secret_file(path) is not None:
         raise ToolError(
             "secret_file",
@@ -34,20 +37,14 @@ def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
             "Write it whole, or leave it to a person.",
             refused=True,
         )
-    before = place.root.read(path).decode("utf-8", "surrogateescape")
-    old, new = args.old, args.new
-    if "\r\n" in before and "\r\n" not in old:
-        # The model sees and writes plain newlines; a file with CRLF keeps its own.
-        old = old.replace("\n", "\r\n")
-        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
+    file = text_file(args.path, place.root.read(path), known)
     # Only between the secrets: else trying pieces would reveal them letter by letter.
-    pieces = outside(before, place.secrets)
-    count = sum(piece.count(old) for piece, secret in pieces if not secret)
+    after, count = file.edited(args.old, args.new, place.secrets)
     if count == 0:
         raise ToolError(
             "not_found_in_file",
-            f"{args.path} does not contain the text to replace. Read the file again and "
-            "copy the text exactly, white space included.",
+            f"{args.path} does not contain the text to replace. "
+            + (_COPY if file.codec else "It has bytes that are not UTF-8: keep away from them."),
         )
     if count > 1 and not args.replace_all:
         raise ToolError(
@@ -56,16 +53,16 @@ def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
             "set replace_all.",
             occurrences=count,
         )
-    if old == new:
+    if args.old == args.new:
         raise ToolError("no_change", f"old and new are the same: {args.path} was left as it is.")
-    after = "".join(piece if secret else piece.replace(old, new) for piece, secret in pieces)
-    place.root.write(path, after.encode("utf-8", "surrogateescape"))
+    place.root.write(path, after)
     return {"path": path, "replacements": count}
 
 
 TOOL = Tool(
     "edit_file",
-    "Replace a piece of a text file. Only paths in the approved scope.",
+    "Replace a piece of a text file. Its encoding and line ends stay. Only paths in the approved "
+    "scope.",
     EditFile,
     Effect.WRITE,
     _run,

@@ -13,7 +13,7 @@ from placet.chat.guards import Effect
 from placet.errors import ToolError
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
-from placet.tools.text import glob_of, paths_below, searchable
+from placet.tools.text import glob_of, texts_below
 from placet.wording import counted
 
 if TYPE_CHECKING:
@@ -62,12 +62,10 @@ def _run(place: Workplace, args: Grep) -> str:
     began = time.monotonic()
     found: list[str] = []
     searched = 0
-    for path in paths_below(spot, lambda path: wanted(spot.shown(path))):
-        text = searchable(place, spot, path)
+    for path, text in texts_below(place, spot, lambda path: wanted(spot.shown(path))):
         if text is None:
             continue
         searched += 1
-        text = text.replace("\r\n", "\n")
         if not _may_match(pattern, text):
             continue
         for number, line in enumerate(text.split("\n"), 1):

@@ -12,6 +12,7 @@ from placet.sandbox.box import Level
 from placet.tools import (
     bash,
     control,
+    delete_file,
     edit_file,
     glob,
     grep,
@@ -32,6 +33,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     glob.TOOL,
     write_file.TOOL,
     edit_file.TOOL,
+    delete_file.TOOL,
     run_command.TOOL,
     bash.TOOL,
     take_screenshot.TOOL,

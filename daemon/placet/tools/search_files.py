@@ -10,7 +10,7 @@ from pydantic import Field
 from placet.chat.guards import Effect
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
-from placet.tools.text import paths_below, searchable
+from placet.tools.text import texts_below
 
 MAX_HITS = 1_000
 MAX_LINE = 300
@@ -38,10 +38,9 @@ def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
     lines: list[str] = []
     began = time.monotonic()
     more = ""
-    for path in paths_below(spot, lambda _: True):
+    for path, text in texts_below(place, spot, lambda _: True):
         if needle in path.casefold():
             files.append(spot.shown(path))
-        text = searchable(place, spot, path)
         if text is not None and needle in text.casefold():
             lines += [
                 f"{spot.shown(path)}:{number}:{line.strip()[:MAX_LINE]}"

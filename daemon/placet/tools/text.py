@@ -5,14 +5,16 @@ Searches look at the redacted text too: else a search could answer "does the key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from placet.disk.confine import Root
 from placet.disk.handles import EntryKind
 from placet.errors import ToolError
+from placet.git.commit import Attributes
 from placet.plan.globs import glob_matcher
 from placet.secrets import SecretFile, redact, redact_values, secret_file, secret_values
 from placet.tools.base import Location, Workplace
+from placet.tools.text_file import TextFile, shown, text_file
 
 # Maximum of files and folders that a search goes through; a larger tree is searched by folder.
 MAX_WALKED = 100_000
@@ -33,27 +35,27 @@ def glob_of(pattern: str) -> Callable[[str], bool]:
 def text_of(place: Workplace, path: str) -> str:
     """Return a file's text, secrets redacted, line numbers unchanged.
 
-    Raises ToolError: `not_text` for a file that is not UTF-8, `secret_file` for a file of keys.
+    Raises ToolError: `not_text` for a binary file, `secret_file` for a file of keys.
     """
     spot = place.readable(path)
     if secret_file(spot.path) is SecretFile.NOTHING:
         raise ToolError("secret_file", f"{path} holds keys, so it cannot be read.", refused=True)
-    data = spot.files.read(spot.path)
-    if b"\0" in data[:8192]:
-        raise ToolError("not_text", f"{path} is a binary file of {len(data):,} bytes.")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise ToolError(
-            "not_text", f"{path} is not UTF-8 text (byte {error.start:,} of {len(data):,})."
-        ) from error
-    return _shown(place, spot.path, text)
+    file = _searched(spot, spot.path, Attributes())
+    if file is None or not file.codec:
+        known = _attributes(place, spot, [spot.path]).get(spot.path, Attributes())
+        file = text_file(path, spot.files.read(spot.path), known)
+    return _shown(place, spot.path, file)
 
 
-def _shown(place: Workplace, path: str, text: str) -> str:
+def _attributes(place: Workplace, spot: Location, paths: Sequence[str]) -> Mapping[str, Attributes]:
+    return place.attributes(paths) if spot.files is place.root and paths else {}  # not for notes
+
+
+def _shown(place: Workplace, path: str, file: TextFile) -> str:
+    text = file.text
     if secret_file(path) is SecretFile.NAMES:
         text = redact_values(text)[0]
-    return redact(text, place.secrets)[0]
+    return shown(redact(text, place.secrets)[0])
 
 
 def paths_below(spot: Location, wanted: Callable[[str], bool]) -> Iterator[str]:
@@ -72,20 +74,35 @@ def paths_below(spot: Location, wanted: Callable[[str], bool]) -> Iterator[str]:
             yield spot.path
 
 
-def searchable(place: Workplace, spot: Location, path: str) -> str | None:
-    """Return the redacted text of a file of `spot.files`, None if it cannot be searched.
+def texts_below(
+    place: Workplace, spot: Location, wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, str | None]]:
+    """Give the paths of `paths_below`, each with its redacted text.
 
-    That is a binary file, one that is too large, and one that may not be read.
+    The text is None for a file that cannot be searched: a binary file, one that is too large, and
+    one that may not be read. Files that are not UTF-8 come last, because git is asked once for the
+    encodings of all.
     """
+    others: list[str] = []
+    for path in paths_below(spot, wanted):
+        file = _searched(spot, path, Attributes())
+        if file is not None and file.codec:
+            yield path, _shown(place, path, file)
+        else:
+            others.append(path)
+    known = _attributes(place, spot, others)
+    for path in others:
+        file = _searched(spot, path, known.get(path, Attributes()))
+        yield path, None if file is None else _shown(place, path, file)
+
+
+def _searched(spot: Location, path: str, known: Attributes) -> TextFile | None:
     if secret_file(path) is SecretFile.NOTHING:
         return None
     try:
-        data = spot.files.read(path)
+        return text_file(path, spot.files.read(path), known)
     except ToolError:
         return None  # a search skips it
-    if b"\0" in data[:8192]:
-        return None
-    return _shown(place, path, data.decode(errors="replace"))
 
 
 def known_secrets(files: Root, skip: Collection[str] = ()) -> tuple[str, ...]:

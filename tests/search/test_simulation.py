@@ -679,10 +679,11 @@ def test_approval_during_failed_revision_checks_what_was_read(calm: Play, edited
     plan = "System/Active/a.md"
     calm.rename(the_plan(calm), plan)
     # what is being written may be a second plan: until it is read nothing is approved
-    for text in (b"One\n", b"Another\n"):
-        calm.write("Inbox/Plans/other.md", text)
-        calm.tick()
-        calm.pass_time(0.3)
+    with (calm.root / "Inbox/Plans/other.md").open("wb", buffering=0) as other:
+        for text in (b"One\n", b"Another\n"):
+            other.write(text)
+            calm.tick()
+            calm.pass_time(0.3)
     assert rows(calm, "plan.approved") == 0
     if edited:
         calm.write(plan, (calm.root / plan).read_bytes().replace(b"a.txt", b"**"))

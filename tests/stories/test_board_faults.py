@@ -265,7 +265,7 @@ def test_note_still_being_written_is_reread(
 def test_full_disk_error_asks_to_free_space(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     with browsing(vault) as browser:

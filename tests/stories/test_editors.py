@@ -202,8 +202,9 @@ def test_every_editor_gesture_is_seen_once(tmp_path: Path, watch: str, interval_
         desk.await_seen("last.md", 10)
 
     seen = {name: sizes for name, sizes in desk.seen().items() if name not in interrupted}
-    twice = {name for name, sizes in seen.items() if len(sizes) != 1}
+    twice = {name for name, sizes in seen.items() if len(sizes) != 1} - {slow}
     assert twice == {"plain.md", "atomic.md", "kept time.md"}
+    assert len(seen[slow]) <= 2
     assert len(seen) == 11, f"each once, and nothing else: {sorted(seen)}"
     assert len(vault.rows("request.withdrawn")) == 1
     assert "trace_id" not in (outside / "target.md").read_text()

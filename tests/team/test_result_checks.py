@@ -48,8 +48,8 @@ DRIFT = """if isinstance(given, MissionResult) and given.ok:
 
 OTHERS = """if isinstance(given, MissionResult) and given.ok:
         from placet.agent.record import Postponed
-        from placet.case.waiting import Why
-        return worker.Wait("no room", 600.0, Why.MACHINE)
+        from placet.case.waiting import WaitReason
+        return worker.Wait("no room", 600.0, WaitReason.MACHINE)
     return given
 from placet.agent.record import ENDED, Record
 settle = Record.settle

@@ -36,7 +36,8 @@ def put(path: Path, data: bytes, *, mode: int = 0o600, aside: Path | None = None
             os.fsync(handle)
             aside.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
         raise
 
 

@@ -52,7 +52,8 @@ def leave(folder: Path, intent: Intent) -> None:
     except OSError as error:
         raise cannot_write(folder, error) from error
     finally:
-        staged.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that cannot be written
+            staged.unlink()
 
 
 def waiting_in(folder: Path) -> list[Intent]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from placet.agent.commits import delete_old_leftovers
-from placet.agent.mission import bug_result, failed_result, place_of_mission
+from placet.agent.mission import failed_result, place_of_mission
 from placet.agent.planner import Assignment, base_of
 from placet.agent.record import AUTHOR, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
@@ -22,7 +22,7 @@ from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.disk.errors import VaultTrouble
-from placet.errors import End, Interrupted, PlacetError, UserError, passing
+from placet.errors import End, Interrupted, PlacetError, UserError, describe_bug, passing
 from placet.git.branch_facts import branch_facts
 from placet.git.repository import current_branch, head, identity, resolve
 from placet.git.run import Author, GitError, Repo, RepositoryChanged
@@ -120,7 +120,8 @@ class Handover:
                 item = partial(self._mission, ports, mission, cancel)
                 came = self._came(ports, case, mission.token, cancel, item)
             except WorkerBug as error:
-                came = bug_result(ports, mission, error)
+                bug = UserError(describe_bug(error))
+                came = failed_result(ports, mission, bug, End.INTERNAL_ERROR, record)
             if not isinstance(came, MissionResult):
                 raise WorkerBug(f"a worker ran a plan, and returned: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)

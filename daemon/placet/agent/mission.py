@@ -263,16 +263,24 @@ def bug_result(ports: Ports, mission: Mission, error: Exception) -> MissionResul
     return failed_result(ports, mission, UserError(describe_bug(error)), End.INTERNAL_ERROR, record)
 
 
-def failed_result(
+def _trouble_result(
     ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record
 ) -> MissionResult:
-    """Return the end of a mission of which only the record is readable; `error` says why.
+    """Return the end of a mission that ran here and met an error.
 
     A mission that had finished stays so: the error came while placet tidied up after it.
     """
-    path = path_of(ports, mission.case, record)
     if (ended := record.get(ENDED)) is not None and ended.ok:
+        path = path_of(ports, mission.case, record)
         return replace(ended, detail=str(error), left_at=str(path) if path.exists() else "")
+    return failed_result(ports, mission, error, end, record)
+
+
+def failed_result(
+    ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record
+) -> MissionResult:
+    """Return the end of a mission of which only the record is readable; `error` says why."""
+    path = path_of(ports, mission.case, record)
     return MissionResult(
         spent=spent_in(record),
         repository=mission.case.request.portal,
@@ -352,13 +360,13 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
             worktree
         ):
             # the mission caused it, so waiting does not help
-            return failed_result(ports, mission, UserError(str(error)), End.REPOSITORY, record)
+            return _trouble_result(ports, mission, UserError(str(error)), End.REPOSITORY, record)
         if cause := passing(error):
             record.end_run()
             raise Postponed(cause, MACHINE_RETRY_S, WaitReason.MACHINE) from error
         if not isinstance(error, PlacetError):
             raise
-        return failed_result(ports, mission, error, End.REPOSITORY, record)
+        return _trouble_result(ports, mission, error, End.REPOSITORY, record)
     finally:
         record.close()
 

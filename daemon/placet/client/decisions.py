@@ -156,8 +156,11 @@ def proposal(site: Site, case: Case, raw: bytes) -> Proposal:
     )
 
 
-ANSWER_S = 2.0
-"""Seconds for which a command waits for the daemon's answer."""
+ANSWER_S = 4.0
+"""Seconds for which a command waits for the daemon's answer.
+
+After an edit the daemon waits 2 seconds for the rest of it (`case/settle.py`), so this is longer.
+"""
 
 
 class NotAsRead(UserError):  # noqa: N818 - named for what happened, as Gone is

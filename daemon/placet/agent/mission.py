@@ -367,6 +367,11 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
         if not isinstance(error, PlacetError):
             raise
         return _trouble_result(ports, mission, error, End.REPOSITORY, record)
+    except Exception as error:  # a mistake of placet's as it tidies up
+        if isinstance(error, PlacetError) or not record.has(ENDED):
+            raise
+        bug = UserError(describe_bug(error))
+        return _trouble_result(ports, mission, bug, End.INTERNAL_ERROR, record)
     finally:
         record.close()
 

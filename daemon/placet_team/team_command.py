@@ -19,8 +19,9 @@ from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.git.repository import is_repository
 from placet.git.run import place_of, run_git
+from placet.host.accepted import change
 from placet.host.clock import Clock, boottime_s
-from placet.host.config import Key, change
+from placet.host.config import Key
 from placet.host.lock import boot_id
 from placet.host.state import expand_home
 from placet.journal.database import VAULT, address_of, is_begun

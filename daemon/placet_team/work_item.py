@@ -16,7 +16,8 @@ from placet.case.waiting import WaitReason
 from placet.codec import Stored
 from placet.disk.path_text import Denied
 from placet.git.repository import KEPT_MARK
-from placet.host.config import Config, plain
+from placet.host.accepted import plain
+from placet.host.config import Config
 
 LEFT = "left"
 """The kind of a piece of work that was left, to be resumed."""

@@ -22,8 +22,9 @@ from placet.case.waiting import Hold
 from placet.chat.messages import Ask, Model, Purpose, Reply, StopReason, Turn, Usage, text_block
 from placet.chat.retry import RetryPolicy
 from placet.disk.vault import Vault
+from placet.host.accepted import holding
 from placet.host.clock import Clock
-from placet.host.config import holding, load
+from placet.host.config import load
 from placet.host.state import vault_state
 from placet.journal.writer import Journal
 from placet.loop.build import model_opener, own_secrets, prices

@@ -30,7 +30,8 @@ from placet.activity import CommittedRow
 from placet.cli.init import init
 from placet.client.site import Site
 from placet.errors import UserError
-from placet.host.config import accept, load
+from placet.host.accepted import accept
+from placet.host.config import load
 from placet.host.events import FailureDetected, event_of
 from placet.host.state import vault_state
 from placet.loop.app import daemon

@@ -27,15 +27,8 @@ from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.git.repository import is_repository
 from placet.git.vault_history import Size, survey
-from placet.host.config import (
-    Key,
-    ModelTable,
-    accept,
-    change,
-    http_host,
-    load,
-    write_setting,
-)
+from placet.host.accepted import accept, change
+from placet.host.config import Key, ModelTable, http_host, load, write_setting
 from placet.host.state import expand_home, known_id, synced, vault_state
 from placet.note.paths import CONFIG_PATH, Folder, request_id
 from placet.note.paths import show as visible

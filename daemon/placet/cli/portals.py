@@ -31,7 +31,8 @@ from placet.git.repository import (
     resolve,
 )
 from placet.git.run import Repo
-from placet.host.config import change, holding, load, portal_path
+from placet.host.accepted import change, holding
+from placet.host.config import load, portal_path
 from placet.host.state import expand_home
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader

@@ -20,7 +20,7 @@ from placet.cli.options import ident_argument, json_option, site_option
 from placet.cli.terminal import out, say
 from placet.client.site import Site
 from placet.errors import UserError
-from placet.host.config import in_force
+from placet.host.accepted import in_force
 from placet.host.state import vault_state
 from placet.journal.reader import open_reader
 from placet.loop.build import own_secrets, sandbox_level

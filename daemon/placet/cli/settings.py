@@ -21,13 +21,10 @@ from placet.cli.terminal import out, say
 from placet.client.site import Site
 from placet.client.texts import json_text
 from placet.errors import UserError
+from placet.host.accepted import InForce, accept, change, holding
 from placet.host.config import (
     Config,
-    InForce,
     Key,
-    accept,
-    change,
-    holding,
     is_for_next_start,
     load,
     refused,

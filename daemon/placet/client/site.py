@@ -19,7 +19,8 @@ from placet.note.paths import CONFIG_PATH
 # `placet --help` needs none of these, and they take as long as all else that it does.
 if TYPE_CHECKING:
     from placet.case.case import Case
-    from placet.host.config import Config, InForce
+    from placet.host.accepted import InForce
+    from placet.host.config import Config
     from placet.host.state import StateFolder
     from placet.journal.reader import Reader
 
@@ -78,9 +79,9 @@ class Site:
 
     def in_force(self) -> InForce:
         """Return the configuration as it holds now."""
-        from placet.host.config import (
-            in_force,
-        )  # pydantic takes as long as all of `placet status`
+        from placet.host.accepted import (
+            in_force,  # pydantic takes as long as all of `placet status`
+        )
 
         return in_force(self.vault, self.env)
 

@@ -15,8 +15,9 @@ from placet.disk.files import Stamp, stamp_of
 from placet.disk.scan import fingerprint
 from placet.disk.writers import writers_of
 from placet.errors import UserError
+from placet.host.accepted import InForce, accept, differing, holding
 from placet.host.clock import Clock
-from placet.host.config import FOR_NEXT_START, Config, InForce, accept, differing, holding, load
+from placet.host.config import FOR_NEXT_START, Config, load
 from placet.host.state import StateFolder
 from placet.journal.writer import JournalAccess
 from placet.loop.build import model_opener, prices

@@ -9,16 +9,9 @@ from math import inf
 from pathlib import PurePosixPath
 
 from placet.case.case import Case, NoteSeen
+from placet.case.edit_times import EditTimes
 from placet.case.notes import DRAFT, inspect_note, trace_of
-from placet.case.settle import (
-    MISSING_S,
-    EditTimes,
-    FileHistory,
-    Fingerprint,
-    SettleVerdict,
-    Writers,
-    look,
-)
+from placet.case.settle import MISSING_S, FileHistory, Fingerprint, SettleVerdict, Writers, look
 from placet.case.sorting import CaseNotes
 from placet.disk.errors import Gone, NotAFile, NotSettled, TooLarge, Unreadable, VaultTrouble
 from placet.disk.handles import EntryKind

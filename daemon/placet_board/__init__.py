@@ -1,8 +1,8 @@
 """Show placet on one live page, and let you decide there.
 
 The board is a separate process without state. It reads the journal and the folders, and writes
-intents as the command line does (`cli.decide`). A key in the state folder signs login links and
-sessions.
+intents as the command line does (`client.decisions`). A key in the state folder signs login links
+and sessions.
 
 Whoever can reach the page must not be able to decide. Each request passes these checks, in order
 (`auth.Guarded`). The Host must be the board's, against DNS rebinding. A form must come from the

@@ -16,7 +16,7 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping, says
 from placet.activity import Actor
-from placet.case.branch import SeenInGit, settle_branch, settle_revert
+from placet.case.branch_fate import SeenInGit, settle_branch, settle_revert
 from placet.case.callout import box_of, with_box
 from placet.case.case import (
     Asking,

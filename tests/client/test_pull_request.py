@@ -15,7 +15,7 @@ from socket import create_server
 import pytest
 
 from gitkit import git, make_repo, write
-from placet.git.draft import host_of
+from placet.git.pull_request import host_of
 from vaultkit import PLAN, TestVault, make_vault
 
 TOKEN = "ghp_" + "aB3d" * 9

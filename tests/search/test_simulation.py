@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from placet.case.approval import OUTDATED, approval, approved_in
-from placet.case.branch import settle_branch
+from placet.case.branch_fate import settle_branch
 from placet.case.decision_builder import DecisionBuilder
 from placet.case.events import BY_PROPERTY, Answered, Drafted
 from placet.case.life_cycle import State

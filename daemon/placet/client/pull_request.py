@@ -14,7 +14,7 @@ from placet.client.site import Site
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import UserError
-from placet.git.draft import Draft, host_of, last_address, open_draft
+from placet.git.pull_request import Draft, host_of, last_address, open_draft
 from placet.git.push import push_branch
 from placet.git.repository import all_refs, remote_of, resolve
 from placet.git.run import Repo

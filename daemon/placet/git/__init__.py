@@ -1,1 +1,1 @@
-"""Do everything that placet does with git. `run` is the only module that starts it."""
+"""Do everything that placet does with git. `run` starts it for missions, `push` for a person."""

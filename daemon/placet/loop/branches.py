@@ -13,7 +13,7 @@ from pathlib import Path
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.agent.workplace import failure_of
-from placet.case.branch import SeenInGit, explain_drop, settle_branch, settle_revert
+from placet.case.branch_fate import SeenInGit, explain_drop, settle_branch, settle_revert
 from placet.case.case import Branch
 from placet.case.commands import Decision
 from placet.case.events import BY_PROPERTY

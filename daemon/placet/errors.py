@@ -135,11 +135,11 @@ def passing(error: Exception) -> str:
     counts for placet's files (OSError); for git it is the repository's fault.
     """
     may_pass = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM)
-    was_away = any(
+    may_repeat = any(
         isinstance(one, PlacetError) and (one.was_killed or one.was_locked)
         for one in _behind(error)
     )
-    return str(error) if may_pass or was_away or machine_errno(error) else ""
+    return str(error) if may_pass or may_repeat or machine_errno(error) else ""
 
 
 class End(StrEnum):

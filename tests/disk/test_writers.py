@@ -109,6 +109,16 @@ def test_exchange_is_undone_for_a_waiting_writer(vault: Vault) -> None:
     assert (vault.root / NOTE).stat().st_ino == inode
 
 
+def test_waiting_writer_counts_without_exchange(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAT and some network file systems cannot exchange two names."""
+    monkeypatch.setattr("placet.disk.replace._renameat2", lambda *_: False)
+    with patch.object(writers.Lease, "is_broken", new=True), pytest.raises(Changed):
+        vault.replace(NOTE, sha256(b"old"), b"new")
+    assert (vault.root / NOTE).read_bytes() == b"old"
+
+
 def test_broken_lease_kills_nobody(vault: Vault) -> None:
     """Its signal is one that every process ignores by default."""
     place = vault.root / NOTE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time as real_time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Reply
+from placet.loop.intake import OPEN_S
 from vaultkit import DONE, PLAN, TestVault, make_vault, running, until
 
 
@@ -266,3 +268,42 @@ def test_changing_file_delays_withdrawal_by_one_minute(tmp_path: Path) -> None:
                 break
             counted_at_s = [0.2 * number]
     assert 55 < counted_at_s[0] < 65
+
+
+def test_open_prompt_counts_after_a_while(tmp_path: Path) -> None:
+    """Somebody's editor may keep an agent's note open all night."""
+    vault = bare_vault(tmp_path, "")
+    note = vault.root / "System/Agents/default.md"
+    with looping(vault, time=Time(), model=lambda: Fake(greeter)) as run, note.open("ab"):
+        assert not run.loop.intake.prompts_are_written()
+        run.loop.ports.clock.sleep(OPEN_S + 1)
+        assert run.loop.intake.prompts_are_written()
+
+
+def test_prompt_missing_for_a_moment_holds_work(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, "")
+    prompt = vault.root / "System/Agents/default.md"
+    prompt.write_text("Be brief.\n")
+    with looping(vault, time=Time(), model=lambda: Fake(greeter)) as run:
+        for _ in range(2):
+            run.loop.intake.prompts_are_written()
+            run.loop.ports.clock.sleep(OPEN_S)
+        assert run.loop.intake.prompts_are_written()
+        prompt.rename(prompt.with_suffix(".bak"))
+        assert not run.loop.intake.prompts_are_written()
+        prompt.with_suffix(".bak").rename(prompt)
+        assert run.loop.intake.prompts_are_written()
+
+
+def test_unreadable_agents_stop_no_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = bare_vault(tmp_path, "")
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk fails")
+
+    with looping(vault, time=Time(), model=lambda: Fake(greeter)) as run:
+        typed(vault, "Say hello\n")
+        with monkeypatch.context() as failing:
+            failing.setattr(Path, "glob", broken)
+            ticks(run, 5)
+        assert vault.rows("request.detected")

@@ -143,15 +143,23 @@ def instructions(root: Root, path: str, remarks: list[str]) -> str | None:
     )
 
 
+def agent_notes(vault: Path) -> list[Path]:
+    """Return the notes of a vault's agents; none if their folder cannot be listed."""
+    try:
+        return list((vault / Folder.AGENTS).glob("*.md"))
+    except OSError:
+        return []
+
+
 def agents(vault: Path) -> tuple[str, ...]:
     """Return the names of the agents that a vault has; `default` is always there."""
-    found = {normalize("NFC", path.stem) for path in (vault / Folder.AGENTS).glob("*.md")}
+    found = {normalize("NFC", path.stem) for path in agent_notes(vault)}
     return tuple(sorted(found | {"default"}))
 
 
 def agent_note(vault: Path, agent: str) -> str:
     """Return the path of an agent's note; macOS may have written its name decomposed (NFD)."""
-    names = (path.stem for path in (vault / Folder.AGENTS).glob("*.md"))
+    names = (path.stem for path in agent_notes(vault))
     same = (name for name in names if normalize("NFC", name) == normalize("NFC", agent))
     return f"{Folder.AGENTS}/{next(same, agent)}.md"
 

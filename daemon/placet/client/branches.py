@@ -18,7 +18,7 @@ from placet.case.explain import of_last_mission, state_sentence
 from placet.case.life_cycle import State
 from placet.client.decisions import claim
 from placet.client.site import Site
-from placet.disk.errors import Changed, Gone, NotAFile, Stale, TooLarge
+from placet.disk.errors import Changed, Gone, NotAFile, OpenForWriting, Stale, TooLarge
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.git.checkout import (
@@ -431,9 +431,9 @@ def _stamp_report(
     by_hand = f"Fix that, or drop the branch without a reason: {drop}"
     try:
         return folder.edit(path, lambda raw: stamp(raw, keys))
-    except Changed as error:
+    except (Changed, OpenForWriting) as error:
         raise UserError(
-            f"{path} keeps changing.",
+            f"{path} is being changed.",
             "Close the editor that has it open, then try again.",
         ) from error
     except Gone as error:

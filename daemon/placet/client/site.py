@@ -98,7 +98,7 @@ class Site:
                 held = self.in_force()
                 self._configured, self.unaccepted = held.config, held.names
             except UserError as error:
-                if not (self.vault / CONFIG_PATH).is_file():  # it is not a vault
+                if not os.path.isfile(self.vault / CONFIG_PATH):  # it raises nothing
                     raise
                 self.problem = error
                 self._configured = Config()

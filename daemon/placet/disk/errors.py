@@ -77,7 +77,7 @@ class NotSettled(Stale):
 class OpenForWriting(NotSettled):
     """A program has the file open for writing."""
 
-    sentence = "is open in a program that may still write it. placet waits until it is closed."
+    sentence = "is open in a program that may still write it"
 
 
 class NotAFile(_AboutPath, Unreadable):

@@ -168,10 +168,8 @@ def is_missing(path: Path) -> bool:
     """Return whether nothing is at `path`; False if the system does not say."""
     try:
         path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        pass
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
     return False
 
 

@@ -18,21 +18,13 @@ from enum import StrEnum
 # O_NONBLOCK: opening a FIFO must not wait for its other end. O_NOCTTY: a terminal must not become
 # this process's controlling terminal.
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
 LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
 # For a folder on the way to a path. O_PATH needs only search permission, as resolving a path does.
 PASSAGE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
-
 Name = str | bytes
 
-
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 # CIFS and some FUSE file systems; EBADF for an O_PATH handle.
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})
 
@@ -173,7 +165,7 @@ def temporary(
     finally:
         try:
             if not temp.is_kept:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):  # a sweep finds it
                     os.unlink(temp.name, dir_fd=folder)
         finally:
             os.close(temp.handle)

@@ -151,7 +151,7 @@ def replace(
                     raise Changed(path)
             else:
                 now = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if fingerprint(now) != fingerprint(info):
+                if held.is_broken or fingerprint(now) != fingerprint(info):
                     raise Changed(path)
                 os.rename(temp.name, name, src_dir_fd=folder, dst_dir_fd=folder)
                 temp.is_kept = True
@@ -164,9 +164,7 @@ def writers(folder: int, name: str, *, ask_kernel: bool = True) -> Writers:
 
     Raises OSError.
     """
-    if not ask_kernel:
-        return Writers.UNKNOWN
-    with Held(enter(folder, name, FILE)) as handle, lease(handle) as held:
+    with Held(enter(folder, name, FILE)) as handle, lease(handle, ask=ask_kernel) as held:
         return held.writers
 
 

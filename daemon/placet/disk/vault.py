@@ -85,7 +85,7 @@ class Vault:
     def __init__(self, root: Path, *, ask_kernel: bool = True) -> None:
         """Open the vault. Raises UserError if the folder cannot be opened.
 
-        Without `ask_kernel` nobody is asked whether a program has a note open, as on macOS.
+        `ask_kernel=False` is for tests. It works as on macOS, where the kernel names no writers.
         """
         self.root = root.absolute()
         self._asks_kernel = ask_kernel
@@ -173,7 +173,7 @@ class Vault:
                     scan.add(handle, folder, depth, self._side_notes)
             except OSError as error:
                 scan.failed(folder.value, error)
-        self._side_notes = scan.side_notes
+        self._side_notes = {**self._side_notes, **scan.side_notes}
         # disappeared or was replaced meanwhile
         if not self.is_present() or self._identity != root:
             return Scan(present=False)
@@ -398,8 +398,8 @@ class Vault:
         """Delete half-written files that a crash left in the vault's folders; return their number.
 
         A save that a crash left under such a name becomes a conflict copy. A file that another
-        process is writing stays. Files that cannot be listed or
-        deleted stay too. No scan lists them, and the scan reports folders that cannot be listed.
+        process is writing stays. Files that cannot be listed or deleted stay too. No scan lists
+        them, and the scan reports folders that cannot be listed.
         """
         swept = 0
         for folder in (*Folder, "System"):

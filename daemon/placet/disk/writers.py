@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.case.settle import Writers
+from placet.disk.handles import FILE, Held
 
 # f_type of the file systems that see every writer (linux/magic.h). Overlays, FUSE and network file
 # systems do not, and grant a lease all the same.
@@ -36,7 +37,7 @@ _STATFS_BYTES = 512  # more than any struct statfs; f_type is its first word
 
 
 class Lease:
-    """A read lease that was asked for: `writers` is the answer."""
+    """The kernel's answer about writers, and the lease if it granted one."""
 
     def __init__(self, handle: int, writers: Writers) -> None:
         self._handle = handle
@@ -44,7 +45,7 @@ class Lease:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a program waits for the lease, to write."""
+        """Whether a program that wants to write waits for the lease."""
         if sys.platform != "linux" or self.writers is not Writers.NONE:
             return False
         return fcntl.fcntl(self._handle, fcntl.F_GETLEASE) == fcntl.F_UNLCK
@@ -69,14 +70,11 @@ def lease(handle: int, *, ask: bool = True) -> Iterator[Lease]:
 def writers_of(path: Path) -> Writers:
     """Return whether a program has the file at `path` open for writing, if the kernel knows."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, FILE)
     except OSError:
         return Writers.UNKNOWN
-    try:
-        with lease(handle) as held:
-            return held.writers
-    finally:
-        os.close(handle)
+    with Held(handle), lease(handle) as held:
+        return held.writers
 
 
 def _take(handle: int) -> Writers:

@@ -101,7 +101,8 @@ def _staged_aside(
         aside = with_env(place, {"GIT_INDEX_FILE": str(index)})
         return stage_allowed(aside, changes, tip, allow)
     finally:
-        index.unlink(missing_ok=True)
+        with suppress(OSError):  # the next call replaces it
+            index.unlink()
 
 
 def restore(wt: Worktree, kept: str) -> None:
@@ -194,7 +195,8 @@ def _restore_files(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
             if back:
                 run_git(place, *asked, stdin=names, timeout_s=BULK_TIMEOUT_S)
         finally:
-            index.unlink(missing_ok=True)
+            with suppress(OSError):
+                index.unlink()
     return back
 
 

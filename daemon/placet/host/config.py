@@ -29,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from placet.disk.errors import Changed, NotSettled, Unreadable, VaultTrouble
+from placet.disk.errors import Changed, NotSettled, OpenForWriting, Unreadable, VaultTrouble
 from placet.disk.files import FileLock
 from placet.disk.vault import Vault
 from placet.errors import UserError, cannot_write
@@ -481,6 +481,8 @@ def write_settings(vault: Path, settings: Mapping[Key, Any]) -> Config:
         try:
             with Vault(real.parent) as folder:
                 _, new = folder.edit(real.name, lambda raw: _with_settings(path, raw, settings))
+        except OpenForWriting as error:
+            raise UserError(f"{path} is open in another program.", _AGAIN) from error
         except (Changed, NotSettled) as error:
             raise UserError(f"{path} keeps changing.", _AGAIN) from error
         except VaultTrouble as error:

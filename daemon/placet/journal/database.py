@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from placet.case.lease import Owner
+from placet.disk.files import is_missing
 from placet.host.plugins import JOURNALS, plugin
 
 Values = Sequence[Any] | Mapping[str, Any]
@@ -160,4 +161,4 @@ def database_of(address: str) -> Database:
 
 def is_begun(path: Path) -> bool:
     """Return whether there is a journal."""
-    return path.exists() or address_file(path).exists()
+    return not (is_missing(path) and is_missing(address_file(path)))

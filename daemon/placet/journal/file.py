@@ -112,4 +112,5 @@ def new_database(target: Path) -> Iterator[sqlite3.Connection]:
         partial.replace(target)
         sync(target.parent)
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()

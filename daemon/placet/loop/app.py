@@ -77,8 +77,8 @@ def daemon(
 
     Raises UserError if it cannot start. `take_over` claims a vault that another machine's daemon
     works on. `follow` is called with each group of rows once it is in the journal, on the journal's
-    thread: it must be quick and not raise. Set `ending` to stop the start or the daemon. Without
-    `ask_kernel` nobody is asked whether a program has a note open, as on macOS.
+    thread: it must be quick and not raise. Set `ending` to stop the start or the daemon.
+    `ask_kernel` is as in `Vault`.
     """
     until = ending or Ending()
     make_undumpable()

@@ -226,7 +226,7 @@ def _journal(state: LoopState, found: BranchNews) -> None:
 
 
 def _settle_revert(state: LoopState, found: Revert, owner: str, settled: set[str]) -> None:
-    """Record a revert of a mission's merge, unless its branch is `settled`; that has its tips."""
+    """Record a revert of a mission's merge. Skip a tip in `settled`: a newer revert settled it."""
     case = state.cases.get(found.trace_id)
     branches = case.branches if case is not None else ()
     merged = [one for one in branches if found.of in (one.merged_as, one.tip) and one.merged_as]

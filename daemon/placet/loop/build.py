@@ -136,10 +136,10 @@ def systemd_notifier(env: Mapping[str, str], say: Callable[[str], None]) -> Call
     target = "\0" + address[1:] if address.startswith("@") else address
 
     def notify(message: str) -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            try:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
                 sock.sendto(message.encode(), target)
-            except OSError as error:
-                say(f"The service manager cannot be told: {error}")
+        except OSError as error:
+            say(f"placet cannot tell the service manager its state: {error}")
 
     return notify

@@ -154,8 +154,7 @@ class Decider:
             for case in state.cases.values()
         ):
             return []
-        notes = {path: note for path, note in intake.notes.items() if path not in arrived}
-        new = sort_notes(state.cases.held, [*notes.values(), *arrived.values()]).new
+        new = sort_notes(state.cases.held, [*intake.notes.values(), *arrived.values()]).new
         return [note for note in new if note.path in arrived]
 
     def is_judged(self, case: Case) -> bool:

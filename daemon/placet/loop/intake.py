@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import PurePosixPath
 
+from placet.agent.prompts import agent_notes
 from placet.case.case import Case, NoteSeen
 from placet.case.edit_times import EditTimes
 from placet.case.notes import DRAFT, inspect_note, trace_of
@@ -57,7 +58,7 @@ class Intake:
     odd: dict[str, str] = field(default_factory=dict)
     """By path, why other entries are not notes."""
     has_started: bool = False
-    """Whether all that was there at the start was read, but for what keeps changing."""
+    """Whether every file of the first look was read, except those that keep changing."""
     is_certain: bool = False
     """Whether no unread file can be a missing note."""
     all_plans_read: bool = False
@@ -224,20 +225,20 @@ class Intake:
         return bool(missing)
 
     def look_again(self, after_s: float = AGAIN_S) -> None:
-        """Have the next looks decide again after that time, without any change."""
+        """Decide again after that time, even if nothing changed."""
         self._again_at_s = min(self._again_at_s, self.clock.monotonic() + after_s)
 
     def prompts_are_written(self) -> bool:
-        """Return whether nobody writes the notes with which conversations begin.
+        """Return whether the notes with which conversations begin are complete.
 
-        Those are `SYSTEM_PROMPT.md` and the agents' notes. If somebody does, look again soon.
+        Those are `SYSTEM_PROMPT.md` and the agents' notes. If not, look again soon. A note that a
+        program keeps open counts after OPEN_S without a change: an approval binds its text.
         """
         root, now_s = self.vault.root, self.clock.monotonic()
         present: dict[str, Fingerprint] = {}
-        for place in (root / PROMPT_PATH, *(root / Folder.AGENTS).glob("*.md")):
+        for place in (root / PROMPT_PATH, *agent_notes(root)):
             with suppress(OSError):
-                found = fingerprint(place.stat())
-                present[place.relative_to(root).as_posix()] = found
+                present[place.relative_to(root).as_posix()] = fingerprint(place.stat())
         verdict = look(
             self._prompts,
             present,
@@ -246,7 +247,8 @@ class Intake:
             wall_s=self.clock.wall().timestamp(),
         )
         self._prompts = verdict.looks
-        if verdict.settled != present.keys():
+        unread = [file for file in verdict.looks.seen.values() if not file.is_whole]
+        if verdict.looks.missing or any(now_s - file.since_s < OPEN_S for file in unread):
             self.look_again(verdict.again_in_s or AGAIN_S)
             return False
         return True

@@ -58,7 +58,7 @@ class Daemon:
         self._end()
 
     def _tick(self) -> Tick:
-        """Tick.
+        """Tick once.
 
         Raises UserError, after it stopped all work, once another daemon has the vault.
         """

@@ -38,7 +38,7 @@ from placet.loop.work import Dispatch, Draft, RunMission
 from placet.note.paths import QUEUES, show
 
 CONFIG_WAIT_S = 3 * UNKNOWN_S
-"""How long settings that somebody writes hold up everything.
+"""How long placet waits for settings that a program is still writing.
 
 A program may pause between the parts of a save, or keep the file open for good.
 """
@@ -263,10 +263,9 @@ class Loop:
         return again_in_s
 
     def _judges(self, config_in_s: float | None) -> bool:
-        """Return whether anything is decided or started now.
+        """Return whether this tick may decide and start work.
 
-        Not while somebody writes the settings: what is done after a change is judged by it. That
-        ends after CONFIG_WAIT_S.
+        Not while somebody writes the settings, for at most CONFIG_WAIT_S: the new ones must apply.
         """
         now_s = self.ports.clock.monotonic()
         self.config_since_s = now_s if config_in_s is None else self.config_since_s

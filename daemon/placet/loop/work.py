@@ -46,7 +46,7 @@ from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.disk.confine import Root
 from placet.disk.errors import Gone, Unreadable
-from placet.errors import BUGS, End, Interrupted, describe_bug
+from placet.errors import BUGS, End, Interrupted, UserError, describe_bug
 from placet.journal.writes import (
     BodyDamaged,
     Guard,
@@ -64,7 +64,7 @@ from placet.note.frontmatter import Frontmatter, parse_note, read_note
 from placet.note.paths import Folder
 from placet.plan.comments import open_comments
 from placet.sandbox.box import Level
-from placet.wording import rfc3339
+from placet.wording import one_line, rfc3339
 
 MAX_ROWS = 10_000
 """How many of a case's latest rows a report uses."""
@@ -142,11 +142,12 @@ class Dispatch:
             and self.decider.is_judged(case)
             and not (case.acting in DRAFTING and self._may_be_unfinished(case))
         ]
-        if due and not state.intake.prompts_are_written():
-            due = []
         due.sort(key=lambda case: (-case.request.priority, case.since, case.request_id))
         wanted = set(jobs)
-        for case in state.waits.may_start(due, self._needs_no_model):
+        ready = state.waits.may_start(due, self._needs_no_model)
+        if ready and not state.intake.prompts_are_written():
+            ready = []
+        for case in ready:
             planning = case.acting in DRAFTING
             if free[planning] <= 0 or not (planning or self._has_room(case)):
                 continue
@@ -356,8 +357,8 @@ class Dispatch:
         try:
             with Root(self.state.ports.vault, writable=False) as vault:
                 now = digests_of(notes_of_agent(vault, case.request.agent, []))
-        except OSError as error:
-            why = f"the agent's instructions cannot be read: {error.strerror}"
+        except (OSError, UserError) as error:
+            why = f"the agent's instructions cannot be read: {one_line(str(error))}"
             self.state.waits.postpone(case, Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE))
             return True
         if not (why := changed_instructions(case, now)):

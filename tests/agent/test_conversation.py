@@ -506,3 +506,19 @@ def test_answer_ending_in_thinking_is_accepted_when_resent(tmp_path: Path, first
         carried_out(vault)
     assert api.refused == []
     assert ends(vault) == ["finished"]
+
+
+@pytest.mark.parametrize("portal", [True, False])
+def test_knowledge_is_named_for_portals_only(tmp_path: Path, portal: bool) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a"})
+    asked: list[Ask] = []
+    vault = bare_vault(tmp_path, f'[portals.r]\npath = "{repo}"\n')
+
+    def answer(ask: Ask) -> Reply:
+        asked.append(ask)
+        return says(("submit_plan", PLAN))
+
+    vault.drop("---\nportal: r\n---\nSay hello.\n" if portal else "Say hello.\n")
+    with looping(vault, model=lambda: Fake(answer)) as running:
+        running.settle()
+    assert ("Knowledge/" in asked[0].system[0]) == portal

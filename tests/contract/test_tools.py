@@ -662,6 +662,20 @@ def test_screenshot_reaches_model_and_report_folder(tmp_path: Path) -> None:
 # --- the registry
 
 
+@pytest.mark.parametrize("revising", [False, True])
+def test_plan_schema_demands_scope_and_known_tools(revising: bool) -> None:
+    tool = planning(revising=revising, level=Level.NONE)["submit_plan"]
+    shown = tool.spec().input_schema
+    scope, step = shown["$defs"]["ScopeArgs"], shown["$defs"]["StepArgs"]
+    assert "scope" in shown["required"]
+    assert {"write", "run"} <= set(scope["required"])
+    assert "tools" in step["required"]
+    assert step["properties"]["tools"]["items"]["enum"] == [
+        t.name for t in TOOLS if t.name in PLANNABLE and t.name not in ("bash", "take_screenshot")
+    ]
+    assert tool.args.model_validate({"title": "T", "summary": "S", "steps": [{"title": "A"}]})
+
+
 def test_offered_tools_follow_plan_scope_and_level() -> None:
     everything = {tool.name for tool in TOOLS}
     assert set(executing([], EVERYTHING, Level.BUBBLEWRAP)) == {
@@ -684,8 +698,8 @@ def test_offered_tools_follow_plan_scope_and_level() -> None:
         "glob",
         "submit_plan",
     }
-    assert "bash" in planner["submit_plan"].about
-    assert "bash" not in planning(revising=True, level=Level.NONE)["submit_plan"].about
+    assert "bash" in planner["submit_plan"].steps_may_name
+    assert "bash" not in planning(revising=True, level=Level.NONE)["submit_plan"].steps_may_name
     assert {
         name for name in everything if BY_NAME[name].effect is Effect.CONTROL
     } == everything - PLANNABLE

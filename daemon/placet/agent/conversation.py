@@ -115,6 +115,7 @@ def begin(
             model=ports.config.model.name,
             sandbox=place.level.title,
             repository=record.case.request.portal or "the vault itself",
+            knowledge=place.knowledge is not None and bool(record.case.request.portal),
             turns=limits.guards.max_iterations,
         )
         first_turn = texts(guidance(place.root, remarks))

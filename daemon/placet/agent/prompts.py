@@ -56,12 +56,14 @@ def system_prompt(
     model: str,
     sandbox: str,
     repository: str,
+    knowledge: bool,
     turns: int,
 ) -> tuple[str, ...]:
     """Return the system prompt: a preamble, and the texts of the `notes_of_agent`.
 
     The preamble names the environment and how many `turns` there are, and is the same from turn to
-    turn, byte for byte. Tools are described in the list of tools alone. Empty notes are left out.
+    turn, byte for byte. `knowledge`: the vault's Knowledge can be read next to the repository.
+    Tools are described in the list of tools alone. Empty notes are left out.
     Raises Postponed for a note of the vault that holds an unresolved merge.
     """
     rules = resources.files("placet.agent").joinpath("texts", f"{purpose.value}.md").read_text()
@@ -70,8 +72,8 @@ def system_prompt(
         "",
         "Environment",
         f"- System: {platform.system()} {platform.machine()}; model: {model}; agent: {agent}.",
-        f"- Repository: {repository}. Paths are relative to its root. "
-        "`Knowledge/…` that it lacks is read from the vault.",
+        f"- Repository: {repository}. Paths are relative to its root."
+        + (" `Knowledge/…` that it lacks is read from the vault." if knowledge else ""),
         f"- Commands run in: {sandbox}.",
         f"- You have at most {counted(turns, 'turn')}.",
     ]

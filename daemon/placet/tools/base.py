@@ -151,7 +151,7 @@ class Tool(Generic[A]):
     `about` is its description for the model. `run` returns a value for `output.present`, or raises
     ToolError. `subject` are the arguments that a journal row names. `unusable` returns why the tool
     cannot work with a scope at a level of the sandbox, "" if it can. An unusable tool is not
-    offered.
+    offered. `steps_may_name` are the tools that the schema offers for a step of a plan.
     """
 
     name: str
@@ -161,10 +161,15 @@ class Tool(Generic[A]):
     run: Callable[[Workplace, A], Any]
     subject: tuple[str, ...] = ("path",)
     unusable: Callable[[Scope, Level], str] = lambda _scope, _level: ""
+    steps_may_name: tuple[str, ...] = ()
 
     def spec(self) -> ToolSpec:
         """Return the tool as the model is offered it."""
-        return ToolSpec(self.name, self.about, schema(self.args))
+        shown = schema(self.args)
+        if self.steps_may_name:
+            names = shown["$defs"]["StepArgs"]["properties"]["tools"]["items"]
+            names["enum"] = [*self.steps_may_name]
+        return ToolSpec(self.name, self.about, shown)
 
     def target(self, given: Mapping[str, Any], secrets: Sequence[str] = ()) -> str:
         """Return the subject of a call for a journal row or a report: a path, a command, a pattern.

@@ -34,6 +34,7 @@ from placet.agent import conversation
 from placet.agent.record import Record
 from placet.chat.guards import Effect
 from placet.chat.messages import Reply, StopReason, ToolUse, Turn
+from placet.chat.sizes import RESULT_CHARS, RESULT_WORDS
 from placet.disk.confine import Root
 from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
@@ -44,7 +45,7 @@ from placet.tools.base import Toolbox
 from placet.tools.grep import MAX_EXPANDED, expanded
 from placet.tools.output import FOLD, MAX_KEPT_CHARS, Results
 from placet.tools.registry import BY_NAME, PLANNABLE, TOOLS, executing, planning
-from placet.tools.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
+from placet.tools.shorten import cut, fold, lines_of
 from vaultkit import PLAN, make_vault
 
 HANGS_S = 60.0
@@ -768,7 +769,7 @@ def test_cut_keeps_first_and_last_500_words() -> None:
     assert made.words == 1
     assert (made.head.split(), made.tail.split()) == (words[:500], words[-500:])
     assert cut(" ".join(words[:1000])) is None
-    assert (WORDS_KEPT, CHARS_KEPT) == (1000, 60_000)
+    assert (RESULT_WORDS, RESULT_CHARS) == (1000, 60_000)
 
 
 @settings(max_examples=60)

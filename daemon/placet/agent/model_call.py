@@ -24,10 +24,15 @@ from placet.chat.messages import (
     ModelErrorKind,
     Purpose,
     Reply,
+    StopReason,
+    ToolUse,
+    Turn,
 )
 from placet.chat.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
+from placet.chat.sizes import LEAST_WINDOW
 from placet.disk.files import free_bytes
 from placet.errors import End, Interrupted, Stop, UserError
+from placet.host.answering import answer_shown
 from placet.secrets import redact
 from placet.wording import one_line
 
@@ -45,13 +50,17 @@ def ask_model(
     spent: Spent,
     cancel: Cancel,
     room: Callable[[Ask], AbstractContextManager[Room]],
+    written: Callable[[Reply], ToolUse | None] = lambda _reply: None,
 ) -> Reply:
     """Return the model's reply to `ask`, the `turn`-th: the recorded one, or a new one.
 
     `room` reserves the worst case of an attempt, or raises Stop or Postponed if there is no room. A
     failed attempt that the server may have worked on counts with its whole reservation. `spent` is
     added to; `model.called` is journalled in the transaction that records the reply. A call is
-    cancelled when the time of its room is over.
+    cancelled when the time of its room is over. `written` finds a call in the reply's text.
+
+    Where the server says that a later prompt does not fit the context, the reply is empty, with
+    that stop reason. Raises Stop(context_full) for the first prompt, which cannot be shortened.
 
     Raises Postponed if waiting longer would block a worker for nothing, and on a disk with less
     than LEAST_FREE_BYTES free; Interrupted when `cancel` is set; Stop(model_error) if no retry can
@@ -74,6 +83,7 @@ def ask_model(
                 record.settle(ATTEMPT.at(turn, attempts), found.attempted, row)
             else:
                 replied, model = found
+                replied = replace(replied, reply=_as_read(replied.reply, held, written))
                 spent.add(replied.reply.usage, replied.cost_usd, replied.took_s)
                 row = _called_row(record, ask.purpose, model, replied, spent.replies)
                 record.settle(REPLY.at(turn), replied, row)
@@ -83,6 +93,11 @@ def ask_model(
             raise Interrupted(str(error)) from error
         if error.kind is ModelErrorKind.CANCELLED:
             continue  # its time was over; `room` raises Stop
+        if error.kind is ModelErrorKind.CONTEXT_FULL and turn > 1:
+            full = Replied(Reply(Turn("assistant", ()), StopReason.CONTEXT_FULL), Decimal(0), 0.0)
+            spent.add(full.reply.usage, full.cost_usd)
+            record.settle(REPLY.at(turn), full)
+            return full.reply
         failed += error.kind is ModelErrorKind.TRANSIENT
         jitter = random.random()  # noqa: S311 - nothing secret
         match next_attempt(error, max(failed, 1), ports.retry, jitter):
@@ -98,7 +113,23 @@ def ask_model(
             case Blocked(reason):
                 raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
             case NoRetry(reason):
-                raise Stop(End.MODEL_ERROR, reason) from error
+                full_at_once = error.kind is ModelErrorKind.CONTEXT_FULL
+                raise Stop(End.CONTEXT_FULL if full_at_once else End.MODEL_ERROR, reason) from error
+
+
+def _as_read(reply: Reply, held: Room, written: Callable[[Reply], ToolUse | None]) -> Reply:
+    """Return a reply with the call that it wrote as text, and with its true stop reason.
+
+    An answer that was cut off with fewer tokens than it might have had filled the context.
+    """
+    used = reply.usage
+    if (
+        reply.stop_reason is StopReason.MAX_TOKENS
+        and used.output_tokens < held.max_tokens
+        and used.prompt_tokens + used.output_tokens >= LEAST_WINDOW
+    ):
+        return replace(reply, stop_reason=StopReason.CONTEXT_FULL)
+    return replace(reply, written=written(reply))
 
 
 def _must_have_space(folder: Path) -> None:
@@ -126,10 +157,12 @@ def _attempt(
     opened: Model | None = None
     try:
         opened = model = ports.open_model()
-        reply = model.reply(
-            replace(ask, max_tokens=held.max_tokens),
-            lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
-        )
+        with answer_shown(ports.journal.path.parent, ask.trace_id) as received:
+            reply = model.reply(
+                replace(ask, max_tokens=held.max_tokens),
+                lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
+                received,
+            )
     except (ModelError, UserError) as caught:
         # The settings are wrong. The operator must fix them; the request does not fail.
         error = (

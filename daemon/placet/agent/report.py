@@ -214,7 +214,8 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
     first, *rest = what_happened(facts, at.plan, at.rows)
-    summary = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
+    helpful = advice(ended.end, ended.error_type, at.rows)
+    summary = [first, helpful, literal(error_of(ended)), *rest]
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = (
         ", ".join(

@@ -19,6 +19,7 @@ from placet.chat.budget import Price
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
+from placet.chat.sizes import sizes
 from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied
 from placet.errors import UserError
@@ -44,6 +45,7 @@ from placet.sandbox.box import Box, BoxLimits, Level
 from placet.secrets import git_config_secrets, redact
 from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
+from placet.tools.output import Results
 from placet.tools.text import known_secrets
 from placet.wording import counted, megabytes
 
@@ -166,7 +168,8 @@ def workplace(
 
     Commands may read but not change git's files in and around the worktree.
     """
-    limits = bounds.config.limits
+    limits, model = bounds.config.limits, bounds.config.model
+    size = sizes(model.context_tokens, model.max_tokens)
     box = Box(
         tree.path,
         read_only=(tree.git_dir, repo.common_dir),
@@ -211,6 +214,7 @@ def workplace(
             secrets,
             refuse=partial(refuse_uncommittable, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
+            results=Results(size.result_words, size.result_chars),
         )
 
 

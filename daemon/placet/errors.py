@@ -319,6 +319,11 @@ def helps(end: End, error_type: str) -> str:
     return _HELPS.get(error_type, ENDS[end].advice)
 
 
+def helps_first(end: End) -> bool:
+    """Return whether what helps says more than what happened: the model is not up to the work."""
+    return ENDS[end].kind in (FailureClass.CIRCLES, FailureClass.MODEL)
+
+
 class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is
     """Work has to stop now; it stays as recorded, to be resumed."""
 

@@ -69,15 +69,14 @@ class Conversation:
     """What stays the same from turn to turn.
 
     `opening` is the first message, `tools` are those that the model is offered, and `silence` is
-    the reply to a turn without a call; the first one ends with `example`. `context_tokens` is the
-    model's context size: before it is full, old results are shortened.
+    the reply to a turn without a call, and to the first such turn. `context_tokens` is the model's
+    context size: before it is full, old results are shortened.
     """
 
     purpose: Purpose
     opening: Opening
     tools: Tools
-    silence: str
-    example: str
+    silence: tuple[str, str]
     max_tokens: int
     context_tokens: int
 
@@ -144,20 +143,18 @@ def begin(
         ]
         opening = Opening(told[0], told[1], told[2], instructions, way)
         record.settle(OPENING, opening)
-    # an example must not teach a model to write calls that do not count
-    as_text = opening.tools in (TEXT, PLAIN) or (
-        opening.tools == "auto" and purpose is not Purpose.EXECUTE
-    )
-    shown = call_text(*example) if as_text else f"`{example[0]}` with {json.dumps(example[1])}"
+    first = f"{silence} A call, as an example:\n{_shown(example, opening, purpose)}"
     return Conversation(
-        purpose,
-        opening,
-        tools,
-        silence,
-        f" A call, as an example:\n{shown}",
-        model.max_tokens,
-        model.context_tokens,
+        purpose, opening, tools, (silence, first), model.max_tokens, model.context_tokens
     )
+
+
+def _shown(example: tuple[str, Mapping[str, Any]], opening: Opening, purpose: Purpose) -> str:
+    """Return a call as an example: it must not teach a model to write calls that do not count."""
+    by_text = opening.tools in (TEXT, PLAIN)
+    if by_text or (opening.tools == "auto" and purpose is not Purpose.EXECUTE):
+        return call_text(*example)
+    return f"`{example[0]}` with {json.dumps(example[1])}"
 
 
 def rounds(
@@ -207,8 +204,7 @@ def rounds(
         if reply.turn.blocks:
             turns.append(reply.turn)
         stopped = reply.stop_reason
-        if stopped is StopReason.CONTEXT_FULL:
-            window = _window(window, reply.usage if reply.turn.blocks else before)
+        window = _window(window, reply, before)
         results: list[Mapping[str, Any]] = []
         yield Round(
             iteration,
@@ -217,12 +213,14 @@ def rounds(
         )
         if reply.uses:
             turns.append(user_turn(results))
-        elif stopped is not StopReason.PAUSE_TURN and (
-            reply.turn.blocks or stopped is not StopReason.CONTEXT_FULL
-        ):
-            first = all(step.calls for step in limits.history.steps)
-            turns.append(user_turn([text_block(talk.silence + (talk.example if first else ""))]))
+        elif reply.turn.blocks or stopped is not StopReason.CONTEXT_FULL:
+            is_first = all(step.calls for step in limits.history.steps)
+            turns += _correction(talk.silence[is_first], stopped)
         limits.history = limits.history.with_step(stopped)
+
+
+def _correction(silence: str, stopped: StopReason) -> list[Turn]:
+    return [] if stopped is StopReason.PAUSE_TURN else [user_turn([text_block(silence)])]
 
 
 def _written(talk: Conversation, ask: Ask, reply: Reply) -> ToolUse | None:
@@ -244,10 +242,15 @@ def _written(talk: Conversation, ask: Ask, reply: Reply) -> ToolUse | None:
     return text_call(reply.turn.text, names, [*ask.system, *words_in(turns)])
 
 
-def _window(window: int, used: Usage | None) -> int:
-    """Return the context that a model really has, after it was full with `used`."""
-    known = 0 if used is None else used.prompt_tokens + used.output_tokens
-    return min(window, max(known, LEAST_WINDOW)) if known else window
+def _window(window: int, reply: Reply, before: Usage | None) -> int:
+    """Return the context that a model really has, as far as a full one shows.
+
+    `before` is the usage of the reply before this one.
+    """
+    used = reply.usage if reply.turn.blocks else before
+    if reply.stop_reason is not StopReason.CONTEXT_FULL or used is None or not used.prompt_tokens:
+        return window
+    return min(window, max(used.prompt_tokens + used.output_tokens, LEAST_WINDOW))
 
 
 def _prepared(

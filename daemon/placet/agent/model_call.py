@@ -57,10 +57,8 @@ def ask_model(
     `room` reserves the worst case of an attempt, or raises Stop or Postponed if there is no room. A
     failed attempt that the server may have worked on counts with its whole reservation. `spent` is
     added to; `model.called` is journalled in the transaction that records the reply. A call is
-    cancelled when the time of its room is over. `written` finds a call in the reply's text.
-
-    Where the server says that a later prompt does not fit the context, the reply is empty, with
-    that stop reason. Raises Stop(context_full) for the first prompt, which cannot be shortened.
+    cancelled when the time of its room is over. `written` finds a call in the reply's text. The
+    reply to a prompt that does not fit the context is empty; the first one raises Stop.
 
     Raises Postponed if waiting longer would block a worker for nothing, and on a disk with less
     than LEAST_FREE_BYTES free; Interrupted when `cancel` is set; Stop(model_error) if no retry can
@@ -75,15 +73,15 @@ def ask_model(
         attempts += 1
         _must_have_space(ports.journal.path.parent)
         with room(ask) as held:
-            found = _attempt(ports, ask, ATTEMPT.at(turn, attempts), record, held, cancel)
+            entry = ATTEMPT.at(turn, attempts)
+            found = _attempt(ports, ask, entry, record, held, cancel, written)
             if isinstance(found, _Failed):
                 lost = found.attempted.amount
                 spent.lose(lost)
                 row = _failed_row(record, ask.purpose, attempts, found.error, lost)
-                record.settle(ATTEMPT.at(turn, attempts), found.attempted, row)
+                record.settle(entry, found.attempted, row)
             else:
                 replied, model = found
-                replied = replace(replied, reply=_as_read(replied.reply, held, written))
                 spent.add(replied.reply.usage, replied.cost_usd, replied.took_s)
                 row = _called_row(record, ask.purpose, model, replied, spent.replies)
                 record.settle(REPLY.at(turn), replied, row)
@@ -93,28 +91,32 @@ def ask_model(
             raise Interrupted(str(error)) from error
         if error.kind is ModelErrorKind.CANCELLED:
             continue  # its time was over; `room` raises Stop
-        if error.kind is ModelErrorKind.CONTEXT_FULL and turn > 1:
-            full = Replied(Reply(Turn("assistant", ()), StopReason.CONTEXT_FULL), Decimal(0), 0.0)
-            spent.add(full.reply.usage, full.cost_usd)
-            record.settle(REPLY.at(turn), full)
-            return full.reply
         failed += error.kind is ModelErrorKind.TRANSIENT
-        jitter = random.random()  # noqa: S311 - nothing secret
-        match next_attempt(error, max(failed, 1), ports.retry, jitter):
-            case Retry(after_s):
-                if not record.clock.wait(after_s, cancel.is_set):
-                    raise Interrupted("stopped while waiting for the model") from error
-            case Sleep(after_s, asked):
-                raise Postponed(
-                    str(error),
-                    after_s,
-                    WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE,
-                ) from error
-            case Blocked(reason):
-                raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
-            case NoRetry(reason):
-                full_at_once = error.kind is ModelErrorKind.CONTEXT_FULL
-                raise Stop(End.CONTEXT_FULL if full_at_once else End.MODEL_ERROR, reason) from error
+        _wait_or_raise(error, max(failed, 1), ports, record, cancel)
+
+
+def _wait_or_raise(
+    error: ModelError, failed: int, ports: Ports, record: Record, cancel: Cancel
+) -> None:
+    """Wait for the next attempt, after the `failed`-th that failed, or raise as `ask_model`."""
+    jitter = random.random()  # noqa: S311 - nothing secret
+    match next_attempt(error, failed, ports.retry, jitter):
+        case Retry(after_s):
+            if not record.clock.wait(after_s, cancel.is_set):
+                raise Interrupted("stopped while waiting for the model") from error
+        case Sleep(after_s, asked):
+            raise Postponed(
+                str(error),
+                after_s,
+                WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE,
+            ) from error
+        case Blocked(reason):
+            raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
+        case NoRetry(reason):
+            raise Stop(_ENDS.get(error.kind, End.MODEL_ERROR), reason) from error
+
+
+_ENDS = {ModelErrorKind.CONTEXT_FULL: End.CONTEXT_FULL}
 
 
 def _as_read(reply: Reply, held: Room, written: Callable[[Reply], ToolUse | None]) -> Reply:
@@ -146,7 +148,13 @@ class _Failed:
 
 
 def _attempt(
-    ports: Ports, ask: Ask, entry: Key[Attempted], record: Record, held: Room, cancel: Cancel
+    ports: Ports,
+    ask: Ask,
+    entry: Key[Attempted],
+    record: Record,
+    held: Room,
+    cancel: Cancel,
+    written: Callable[[Reply], ToolUse | None],
 ) -> tuple[Replied, Model] | _Failed:
     """Make one call, after recording its worst case."""
     if is_free(ports.config.model.provider):
@@ -170,10 +178,14 @@ def _attempt(
             if isinstance(caught, ModelError)
             else ModelError(ModelErrorKind.PERMANENT, one_line(str(caught)))
         )
+        if error.kind is ModelErrorKind.CONTEXT_FULL and opened is not None and ask.turns[1:]:
+            full = Reply(Turn("assistant", ()), StopReason.CONTEXT_FULL)
+            return Replied(full, Decimal(0), clock.monotonic() - began), opened
         lost = _worst_case(error, held, opened, ports.prices)
         lost = replace(lost, working_time_s=clock.monotonic() - began)
         return _Failed(error, Attempted(lost, error.kind.value))
     took_s = clock.monotonic() - began
+    reply = _as_read(reply, held, written)
     return Replied(reply, _cost(reply, model, ports.prices), took_s), model
 
 

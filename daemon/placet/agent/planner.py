@@ -32,16 +32,14 @@ from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import SPARE_TURNS, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
-from placet.chat.sizes import sizes
 from placet.errors import (
-    ENDS,
     End,
-    FailureClass,
     Interrupted,
     Stop,
     ToolError,
     UserError,
     helps,
+    helps_first,
     passing,
     with_last_words,
 )
@@ -314,7 +312,7 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
     turns = len(record.replies())
     if end is not End.REPOSITORY:
         reason = with_last_words(reason, last_words(record, record.secrets))
-    if ENDS[end].kind in (FailureClass.CIRCLES, FailureClass.MODEL):
+    if helps_first(end):
         reason = f"{helps(end, error_type)}\n{reason}"
     return PlanningFailed(case.generation, reason, error_type, end=end, iterations=turns)
 
@@ -416,13 +414,12 @@ def _talk(
     """
     ports, revising = limits.ports, job.current is not None
     model, begun = ports.config.model, limits.record.get(OPENING)
-    size = sizes(model.context_tokens, model.max_tokens)
-    is_plain = begun.tools == PLAIN if begun else size.is_small and model.tools != "native"
+    is_plain = begun.tools == PLAIN if begun else model.sizes.is_small and model.tools != "native"
     tools = planning(revising=revising, level=ports.sandbox)
     files: list[str] = []
     if is_plain:
         tools = {name: tool for name, tool in tools.items() if name == SUBMIT_PLAN.name}
-        files = _files(place, job.request_text, size.result_chars, submissions.read)
+        files = _files(place, job.request_text, model.sizes.result_chars, submissions.read)
     talk = begin(
         limits,
         place,

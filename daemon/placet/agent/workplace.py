@@ -19,7 +19,6 @@ from placet.chat.budget import Price
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
-from placet.chat.sizes import sizes
 from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied
 from placet.errors import UserError
@@ -168,8 +167,7 @@ def workplace(
 
     Commands may read but not change git's files in and around the worktree.
     """
-    limits, model = bounds.config.limits, bounds.config.model
-    size = sizes(model.context_tokens, model.max_tokens)
+    limits, size = bounds.config.limits, bounds.config.model.sizes
     box = Box(
         tree.path,
         read_only=(tree.git_dir, repo.common_dir),
@@ -195,12 +193,11 @@ def workplace(
         config = (repo.common_dir / "config").read_text(errors="replace")  # commands can read it
         # reports hold no secret files, and there is one more for each request
         reports = str(PurePosixPath(denied.root, Folder.REPORTS)) if denied.at_root else ""
-        mine = Path(Folder.REPORTS).name
         secrets = (
             *bounds.secrets,
             *git_config_secrets(config),
             *known_secrets(root, (reports,)),
-            *(known_secrets(knowledge, (mine,)) if knowledge is not None else ()),
+            *(known_secrets(knowledge, (Path(Folder.REPORTS).name,)) if knowledge else ()),
         )
         yield Workplace(
             root,

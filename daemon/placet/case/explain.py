@@ -234,7 +234,7 @@ def of_last_mission(rows: Events) -> Events:
 _TOOLS = (Action.TOOL_CALLED, Action.TOOL_REFUSED)
 
 
-def advice(end: End, error_type: str, rows: Events) -> str:
+def advice(end: End, rows: Events, error_type: str = "") -> str:
     """Return what to do after a mission that ended so; `rows` are its own."""
     last = next((row for row in reversed(rows) if row.action_type in _TOOLS), None)
     circles = ENDS[end].kind is FailureClass.CIRCLES

@@ -31,6 +31,7 @@ from pydantic import (
     model_validator,
 )
 
+from placet.chat.sizes import Sizes, sizes
 from placet.disk.errors import Changed, NotSettled, Unreadable, VaultTrouble
 from placet.disk.files import FileLock, put
 from placet.disk.vault import Vault
@@ -190,6 +191,11 @@ class ModelTable(_Table):
         """Provider, name and how tools are called: a plan is approved for these."""
         tools = "" if self.tools == "auto" else f", with tools = {self.tools}"
         return f"{self.provider}: {self.name}{tools}"
+
+    @property
+    def sizes(self) -> Sizes:
+        """What an answer, a prompt and a result may take of the context."""
+        return sizes(self.context_tokens, self.max_tokens)
 
     @field_validator("base_url")
     @classmethod

@@ -566,8 +566,8 @@ def test_calls_written_as_text_work_as_configured(tmp_path: Path, way: str) -> N
     after = plans[1].turns[2].blocks[0]["text"]
     if way == "native":
         assert after.startswith("Nobody reads this text.")
-        assert '"scope": {"write": ["notes/example.md"], "run": []}' in after
-        assert "example" not in plans[2].turns[4].blocks[0]["text"]
+        assert '"scope": {"write": ["<each file to write>"], "run": []}' in after
+        assert "<what" not in plans[2].turns[4].blocks[0]["text"]
     else:
         assert after == '<result tool="read_file">\nA line.\n</result>'
     calls = [row["metadata"]["tool"] for row in vault.rows("tool.called")]

@@ -102,7 +102,7 @@ def test_what_is_not_exactly_a_call_is_none(text: str) -> None:
 def test_example_is_no_call_when_repeated() -> None:
     example = call_text("read_file", {"path": "a/file.md"})
     assert found(example) == ("read_file", {"path": "a/file.md"})
-    assert found(example, described([])) is None
+    assert found(example, f"Like this:\n{example}") is None
 
 
 def test_told_words_include_results() -> None:
@@ -115,9 +115,9 @@ def test_told_words_include_results() -> None:
 
 def test_tools_are_described_by_their_shape() -> None:
     tools = planning(revising=False, level=Level.NONE)
-    text = described(tool.spec() for tool in tools.values())
+    text = described((tool.spec() for tool in tools.values()), "EXAMPLE")
     assert '- read_file {"path": text, "offset"?: number, "limit"?: number}: ' in text
     assert '"scope": {"write": [text], "run": [text], "network"?: true|false' in text
     assert '"tools": ["read_file"|"list_directory"|' in text
     assert len(text) < 2_500
-    assert described([ToolSpec("x", "Y.", {"type": "object"})]).endswith("\n- x object: Y.")
+    assert described([ToolSpec("x", "Y.", {"type": "object"})], "").endswith("\n- x object: Y.")

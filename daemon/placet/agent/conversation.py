@@ -134,7 +134,7 @@ def begin(
             turns=limits.guards.max_iterations,
         )
         if way in (TEXT, PLAIN):
-            how = described(tool.spec() for tool in tools.values())
+            how = described((tool.spec() for tool in tools.values()), call_text(*example))
             system = (system[0], how, *system[1:])
         first_turn = texts(guidance(place.root, remarks))
         told = [
@@ -143,7 +143,8 @@ def begin(
         ]
         opening = Opening(told[0], told[1], told[2], instructions, way)
         record.settle(OPENING, opening)
-    first = f"{silence} A call, as an example:\n{_shown(example, opening, purpose)}"
+    shown = _shown(example, opening, purpose)
+    first = f"{silence} A call, with the parts in <> for you to fill in:\n{shown}"
     return Conversation(
         purpose, opening, tools, (silence, first), model.max_tokens, model.context_tokens
     )

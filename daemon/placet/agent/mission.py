@@ -287,8 +287,8 @@ REMARKS = (
 SILENCE = "Nobody reads that. Call a tool: continue with the plan, or `finish`, or `give_up`."
 """The reply to a turn that called no tool."""
 EXAMPLES: Sequence[tuple[str, Mapping[str, Any]]] = (
-    ("write_file", {"path": "notes/example.md", "content": "# Example\n"}),
-    ("complete_step", {"step": 1, "summary": "Wrote notes/example.md"}),
+    ("write_file", {"path": "<the file>", "content": "<its whole text>"}),
+    ("complete_step", {"step": 1, "summary": "<what was done>"}),
 )
 """Calls that a model is shown that called no tool: the first one of a tool that it has."""
 

@@ -195,20 +195,20 @@ SILENCE = "Nobody reads this text. Submit the plan: Call `submit_plan` now."
 EXAMPLE = (
     "submit_plan",
     {
-        "title": "Write an example",
-        "summary": "A new note with an example. Nothing else changes.",
+        "title": "<the request in one line>",
+        "summary": "<what will be done, and why so>",
         "steps": [
             {
-                "title": "Write notes/example.md",
-                "description": "One line of text.",
+                "title": "<what to do>",
+                "description": "<how>",
                 "tools": ["write_file"],
-                "done_when": ["notes/example.md exists"],
+                "done_when": ["<how one sees that it is done>"],
             }
         ],
-        "scope": {"write": ["notes/example.md"], "run": []},
+        "scope": {"write": ["<each file to write>"], "run": []},
     },
 )
-"""The call that a silent model is shown."""
+"""The call that a silent model is shown. Qwen2.5-Coder-1.5B copies one without parts in `<>`."""
 
 WAY_OUT = "call `submit_plan` with what you know by now"
 

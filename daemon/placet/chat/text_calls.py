@@ -94,20 +94,23 @@ def call_text(name: str, arguments: Mapping[str, Any]) -> str:
     return f"```json\n{call}\n```"
 
 
-def described(tools: Iterable[ToolSpec]) -> str:
-    """Return tools in short form, for a model that is not offered them by its server."""
+def described(tools: Iterable[ToolSpec], example: str) -> str:
+    """Return tools in short form, for a model that is not offered them by its server.
+
+    `example` is a call with parts in `<>`: a small model copies anything else.
+    """
     lines = [
         f"- {tool.name} {_shape(tool.input_schema, tool.input_schema.get('$defs', {}))}: "
         f"{tool.description}"
         for tool in tools
     ]
-    return "\n".join([_HOW_TO_CALL, "", *lines])
+    return "\n".join([_HOW_TO_CALL, example, "", *lines])
 
 
 _HOW_TO_CALL = (
     "Tools. To call one, end your answer with the call as JSON in a fence, and write nothing after "
-    "it. One call in each answer. Arguments with a `?` can be left out.\n"
-    + call_text("read_file", {"path": "a/file.md"})
+    "it. One call in each answer. Arguments with a `?` can be left out. A call, with the parts in "
+    "<> for you to fill in:"
 )
 
 

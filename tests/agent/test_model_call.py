@@ -456,7 +456,7 @@ def test_compaction_is_repeated_identically_after_resume(tmp_path: Path) -> None
         )
 
     vault = bare_vault(
-        tmp_path, "max_tokens = 1000\ncontext_tokens = 8192\n[guards]\nstall_turns = 100\n"
+        tmp_path, "max_tokens = 4096\ncontext_tokens = 8192\n[guards]\nstall_turns = 100\n"
     )
     for n in range(13):
         (vault.root / f"long{n}.md").write_text(f"line of {n}\n" * 300)

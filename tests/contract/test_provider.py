@@ -62,6 +62,7 @@ from placet.models.server import kind_of, quoted, retry_after_s
 KEY = "sk-test-0123456789abcdefghijklmnop"
 TRANSIENT, PERMANENT = ModelErrorKind.TRANSIENT, ModelErrorKind.PERMANENT
 BAD_REQUEST, CANCELLED = ModelErrorKind.BAD_REQUEST, ModelErrorKind.CANCELLED
+FULL = ModelErrorKind.CONTEXT_FULL
 TOOLS = (
     ToolSpec(
         "read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -454,10 +455,25 @@ def delta(said: str) -> bytes:
         ),
         (
             status(400, "invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"),
-            BAD_REQUEST,
+            FULL,
             400,
             "prompt is too long",
         ),
+        (status(400, "exceed_context_size_error", "too many"), FULL, 400, "too many"),
+        (
+            status(500, "", "This model's maximum context length is 16384 tokens"),
+            FULL,
+            500,
+            "maximum context",
+        ),
+        (
+            sse_error("invalid_request_error", "the request exceeds the available context size"),
+            FULL,
+            200,
+            "available context",
+        ),
+        (status(500, "api_error", "no context"), TRANSIENT, 500, "no context"),
+        (status(401, "", "the context exceeds"), PERMANENT, 401, "the context exceeds"),
         (status(413, "request_too_large"), BAD_REQUEST, 413, "request_too_large"),
         (status(422, "invalid_request_error"), BAD_REQUEST, 422, "422"),
         (raw(b"[" * 100_000, 500, "application/json; charset=zlib"), TRANSIENT, 500, "status 500"),

@@ -52,8 +52,9 @@ from placet.chat.guards import (
     trend,
 )
 from placet.chat.messages import Ask, ToolUse
+from placet.chat.text_calls import looks_like_call
 from placet.codec import sha256
-from placet.errors import Interrupted, ToolError
+from placet.errors import CALLS_AS_TEXT, End, Interrupted, Stop, ToolError
 from placet.tools.base import Outcome
 from placet.tools.control import SUBMIT_PLAN
 
@@ -114,6 +115,9 @@ class MissionLimits:
         match check(self.history, self.guards, (ledger,)):
             case Halt(stop, pattern) if not answered:
                 self._notice((iteration,), pattern, stop.detail, READ_THE_REPORT)
+                last = self.record.replies()[-1:]
+                if stop.end is End.TALK and looks_like_call(last[0].reply.turn.text):
+                    raise Stop(stop.end, stop.detail, error_type=CALLS_AS_TEXT)
                 raise stop
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)

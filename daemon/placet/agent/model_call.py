@@ -24,10 +24,15 @@ from placet.chat.messages import (
     ModelErrorKind,
     Purpose,
     Reply,
+    StopReason,
+    ToolUse,
+    Turn,
 )
 from placet.chat.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
+from placet.chat.sizes import LEAST_WINDOW
 from placet.disk.files import free_bytes
 from placet.errors import End, Interrupted, Stop, UserError
+from placet.host.answering import answer_shown
 from placet.secrets import redact
 from placet.wording import one_line
 
@@ -45,13 +50,15 @@ def ask_model(
     spent: Spent,
     cancel: Cancel,
     room: Callable[[Ask], AbstractContextManager[Room]],
+    written: Callable[[Reply], ToolUse | None] = lambda _reply: None,
 ) -> Reply:
     """Return the model's reply to `ask`, the `turn`-th: the recorded one, or a new one.
 
     `room` reserves the worst case of an attempt, or raises Stop or Postponed if there is no room. A
     failed attempt that the server may have worked on counts with its whole reservation. `spent` is
     added to; `model.called` is journalled in the transaction that records the reply. A call is
-    cancelled when the time of its room is over.
+    cancelled when the time of its room is over. `written` finds a call in the reply's text. The
+    reply to a prompt that does not fit the context is empty; the first one raises Stop.
 
     Raises Postponed if waiting longer would block a worker for nothing, and on a disk with less
     than LEAST_FREE_BYTES free; Interrupted when `cancel` is set; Stop(model_error) if no retry can
@@ -66,12 +73,13 @@ def ask_model(
         attempts += 1
         _must_have_space(ports.journal.path.parent)
         with room(ask) as held:
-            found = _attempt(ports, ask, ATTEMPT.at(turn, attempts), record, held, cancel)
+            entry = ATTEMPT.at(turn, attempts)
+            found = _attempt(ports, ask, entry, record, held, cancel, written)
             if isinstance(found, _Failed):
                 lost = found.attempted.amount
                 spent.lose(lost)
                 row = _failed_row(record, ask.purpose, attempts, found.error, lost)
-                record.settle(ATTEMPT.at(turn, attempts), found.attempted, row)
+                record.settle(entry, found.attempted, row)
             else:
                 replied, model = found
                 spent.add(replied.reply.usage, replied.cost_usd, replied.took_s)
@@ -84,18 +92,46 @@ def ask_model(
         if error.kind is ModelErrorKind.CANCELLED:
             continue  # its time was over; `room` raises Stop
         failed += error.kind is ModelErrorKind.TRANSIENT
-        jitter = random.random()  # noqa: S311 - nothing secret
-        match next_attempt(error, max(failed, 1), ports.retry, jitter):
-            case Retry(after_s):
-                if not record.clock.wait(after_s, cancel.is_set):
-                    raise Interrupted("stopped while waiting for the model") from error
-            case Sleep(after_s, asked):
-                why = WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE
-                raise Postponed(str(error), after_s, why) from error
-            case Blocked(reason):
-                raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
-            case NoRetry(reason):
-                raise Stop(End.MODEL_ERROR, reason) from error
+        _wait_or_raise(error, max(failed, 1), ports, record, cancel)
+
+
+def _wait_or_raise(
+    error: ModelError, failed: int, ports: Ports, record: Record, cancel: Cancel
+) -> None:
+    """Wait for the next attempt, after the `failed`-th that failed, or raise as `ask_model`."""
+    jitter = random.random()  # noqa: S311 - nothing secret
+    match next_attempt(error, failed, ports.retry, jitter):
+        case Retry(after_s):
+            if not record.clock.wait(after_s, cancel.is_set):
+                raise Interrupted("stopped while waiting for the model") from error
+        case Sleep(after_s, asked):
+            raise Postponed(
+                str(error),
+                after_s,
+                WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE,
+            ) from error
+        case Blocked(reason):
+            raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
+        case NoRetry(reason):
+            raise Stop(_ENDS.get(error.kind, End.MODEL_ERROR), reason) from error
+
+
+_ENDS = {ModelErrorKind.CONTEXT_FULL: End.CONTEXT_FULL}
+
+
+def _as_read(reply: Reply, held: Room, written: Callable[[Reply], ToolUse | None]) -> Reply:
+    """Return a reply with the call that it wrote as text, and with its true stop reason.
+
+    An answer that was cut off with fewer tokens than it might have had filled the context.
+    """
+    used = reply.usage
+    if (
+        reply.stop_reason is StopReason.MAX_TOKENS
+        and used.output_tokens < held.max_tokens
+        and used.prompt_tokens + used.output_tokens >= LEAST_WINDOW
+    ):
+        return replace(reply, stop_reason=StopReason.CONTEXT_FULL)
+    return replace(reply, written=written(reply))
 
 
 def _must_have_space(folder: Path) -> None:
@@ -112,7 +148,13 @@ class _Failed:
 
 
 def _attempt(
-    ports: Ports, ask: Ask, entry: Key[Attempted], record: Record, held: Room, cancel: Cancel
+    ports: Ports,
+    ask: Ask,
+    entry: Key[Attempted],
+    record: Record,
+    held: Room,
+    cancel: Cancel,
+    written: Callable[[Reply], ToolUse | None],
 ) -> tuple[Replied, Model] | _Failed:
     """Make one call, after recording its worst case."""
     if is_free(ports.config.model.provider):
@@ -123,10 +165,12 @@ def _attempt(
     opened: Model | None = None
     try:
         opened = model = ports.open_model()
-        reply = model.reply(
-            replace(ask, max_tokens=held.max_tokens),
-            lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
-        )
+        with answer_shown(ports.journal.path.parent, ask.trace_id) as received:
+            reply = model.reply(
+                replace(ask, max_tokens=held.max_tokens),
+                lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
+                received,
+            )
     except (ModelError, UserError) as caught:
         # The settings are wrong. The operator must fix them; the request does not fail.
         error = (
@@ -134,10 +178,14 @@ def _attempt(
             if isinstance(caught, ModelError)
             else ModelError(ModelErrorKind.PERMANENT, one_line(str(caught)))
         )
+        if error.kind is ModelErrorKind.CONTEXT_FULL and opened is not None and ask.turns[1:]:
+            full = Reply(Turn("assistant", ()), StopReason.CONTEXT_FULL)
+            return Replied(full, Decimal(0), clock.monotonic() - began), opened
         lost = _worst_case(error, held, opened, ports.prices)
         lost = replace(lost, working_time_s=clock.monotonic() - began)
         return _Failed(error, Attempted(lost, error.kind.value))
     took_s = clock.monotonic() - began
+    reply = _as_read(reply, held, written)
     return Replied(reply, _cost(reply, model, ports.prices), took_s), model
 
 

@@ -86,13 +86,14 @@ class Opening:
     """The start of a conversation: system prompt, texts of the first turn, and remarks for people.
 
     `remarks` say which instructions were cut or left out, and why. `instructions` are digests of
-    the vault's notes that it has, by path.
+    the vault's notes that it has, by path. `tools` is how tools are called, as in `[model]`.
     """
 
     system: tuple[str, ...]
     texts: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     instructions: tuple[tuple[str, str], ...] = ()
+    tools: str = "auto"
 
     @property
     def turn(self) -> Turn:

@@ -31,7 +31,7 @@ from placet.case.mission_result import MOST_FILES, After, ChangedFile, MissionRe
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
 from placet.codec import sha256
-from placet.errors import End, with_last_words
+from placet.errors import End, helps_first, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
@@ -215,7 +215,9 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
     first, *rest = what_happened(facts, at.plan, at.rows)
-    summary = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
+    helpful = [advice(ended.end, at.rows, ended.error_type)]
+    summary = [first, literal(error_of(ended)), *rest]
+    summary = [*helpful, *summary] if helps_first(ended.end) else [*summary, *helpful]
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = (
         ", ".join(

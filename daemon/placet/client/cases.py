@@ -33,6 +33,7 @@ from placet.client.rows import Row, as_row
 from placet.client.site import Site, find
 from placet.disk.scan import Found
 from placet.disk.vault import Vault
+from placet.host.answering import answer_under_way
 from placet.host.clock import Clock, wall
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
@@ -127,6 +128,8 @@ class CaseLine:
     """Why the last call of the model failed, while work is due."""
     progress: Progress | None = None
     """Of a mission that runs."""
+    answer: str = ""
+    """What its model does now, if an answer takes long."""
 
     @property
     def waits_for_you(self) -> bool:
@@ -289,6 +292,7 @@ def case_line(
         begun=has_begun(reader, case) if case.acting in DRAFTING else None,
         model_trouble=_model_trouble(reader, case) if case.is_working else None,
         progress=_progress(site, reader, case, team) if case.acting is State.RUNNING else None,
+        answer=answer_under_way(site.state.journal.parent, case.trace_id),
     )
 
 

@@ -76,10 +76,15 @@ class AnthropicModel:
         self._lock = threading.Lock()
         self._wire: _Wire | None = None
 
-    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+    def reply(
+        self,
+        ask: Ask,
+        cancelled: Callable[[], bool],
+        received: Callable[[int], None] = lambda _pieces: None,
+    ) -> Reply:
         """Answer `ask` in one attempt, or raise ModelError.
 
-        `cancelled` is polled four times a second.
+        `cancelled` is polled four times a second, and `received` told as often.
         """
         if cancelled():
             raise _cancelled()
@@ -100,6 +105,7 @@ class AnthropicModel:
             while not wait({attempt}, timeout=_POLL_S)[0]:
                 if cancelled():
                     raise _cancelled(served=True)
+                received(joined.pieces)
             return attempt.result()
         except ModelError as error:
             error.used = joined.used if error.served else None

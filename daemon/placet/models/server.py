@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -131,6 +132,9 @@ class ModelServer:
         code = details.get("error_code") if isinstance(details, Mapping) else None
         code = code if isinstance(code, str) else ""
         kind, served = kind_of(status, error_type, code), status == 200
+        # no server has a code for it; at worst a conversation is shortened
+        if status in _STATUS_IF_FULL and _SAYS_FULL.search(f"{error_type} {message[:1_000]}"):
+            kind = ModelErrorKind.CONTEXT_FULL
         return ModelError(
             kind,
             f"{self}: {'an error in mid-stream' if served else f'status {status}'}"
@@ -170,6 +174,12 @@ _FOR_A_PERSON = frozenset(
         "cmek_key_disabled",
         "cmek_key_network_blocked",
     }
+)
+_STATUS_IF_FULL = frozenset({200, 400, 413, 422, 500})
+_SAYS_FULL = re.compile(
+    r"(exceed|maximum|available|overflow|too long|larger than)[^.]{0,60}context"
+    r"|context[^.]{0,60}(exceed|overflow|too small)|exceed_context|prompt is too long",
+    re.IGNORECASE,
 )
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 499})
 _PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})

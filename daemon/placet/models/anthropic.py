@@ -43,6 +43,7 @@ _POLL_S = 0.25  # `Model.reply` promises to poll `cancelled` every 0.5 s
 _CONNECT_S = 10.0
 _WHOLE_ANSWER = 10  # a whole answer may take so many times the longest silence
 _HAS_NO_SUCH_PATH = (404, 405, 501)
+_NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 def open_model(settings: ModelTable, env: Mapping[str, str]) -> Model:
@@ -129,9 +130,18 @@ class AnthropicModel:
         return True
 
     def _open_wire(self) -> _Wire:
+        import httpx2
+
         with self._lock:
             if self._wire is None:
-                self._wire = _Wire(self._server, self._timeout_s)
+                try:
+                    self._wire = _Wire(self._server, self._timeout_s)
+                except (OSError, httpx2.InvalidURL, *BUGS) as error:
+                    raise self._server.permanent(
+                        f"the connection cannot be set up ({type(error).__name__}: {error})."
+                        " Check SSL_CERT_FILE, SSL_CERT_DIR and HTTPS_PROXY in the daemon's"
+                        " environment, then start it again."
+                    ) from None
                 weakref.finalize(self, self._wire.close)
             return self._wire
 
@@ -166,8 +176,8 @@ class AnthropicModel:
             raise self._server.transient(str(error)) from None
         except anthropic.APIStatusError as error:
             raise self._refused(error, text) from None
-        except anthropic.APITimeoutError:
-            raise self._server.transient("no answer in time") from None
+        except anthropic.APITimeoutError:  # like all of `_unreachable`, before a status line
+            raise self._server.transient("no answer in time", served=False) from None
         except anthropic.APIConnectionError as error:
             self._unreachable(error.__cause__)
         except httpx2.TimeoutException:
@@ -216,8 +226,16 @@ class AnthropicModel:
         if isinstance(cause, OverLimit):
             raise self._server.transient(str(cause)) from None
         # Only a connection error is quoted: others (an invalid header) would quote the key.
-        if isinstance(cause, httpx2.ConnectError):
-            raise self._server.transient(f"cannot connect ({cause})", served=False) from None
+        through = self._server.proxy
+        if isinstance(cause, httpx2.ConnectError) and _NOT_TRUSTED in str(cause):
+            raise self._server.permanent(
+                f"its certificate is not trusted here{through}. Stop the daemon, type: export"
+                " SSL_CERT_FILE=/path/to/ca.pem, and start it in that terminal."
+            ) from None
+        if isinstance(cause, (httpx2.ConnectError, httpx2.ProxyError)):
+            raise self._server.transient(
+                f"cannot connect{through} ({cause})", served=False
+            ) from None
         if isinstance(
             cause,
             (
@@ -227,12 +245,13 @@ class AnthropicModel:
                 httpx2.TooManyRedirects,
             ),
         ):
-            raise ModelError(
-                ModelErrorKind.PERMANENT,
-                f"{self._server}: the request cannot be sent there"
-                f" ({type(cause).__name__}). Check base_url in [model].",
+            raise self._server.permanent(
+                f"the request cannot be sent there ({type(cause).__name__}). Check base_url in"
+                " [model]."
             ) from None
-        raise self._server.transient(f"the connection broke ({type(cause).__name__})") from None
+        raise self._server.transient(
+            f"the connection broke{through} ({type(cause).__name__})", served=False
+        ) from None
 
 
 def _json_of(data: str) -> object:
@@ -263,6 +282,8 @@ class _Wire:
         # Redirects are off: the other server would get the key.
         http_client = anthropic.DefaultAsyncHttpxClient(
             verify=_tls(urlsplit(server.url).scheme),
+            # in place of the environment's proxies, which the SDK would use for loopback, too
+            mounts={} if server.proxy else dict.fromkeys(("http://", "https://", "all://")),
             timeout=timeout,
             follow_redirects=False,
             headers={"accept-encoding": "identity"},

@@ -96,6 +96,34 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A model that a server offers; `context_tokens` is None if the server does not say."""
+
+    name: str
+    context_tokens: int | None
+
+
+_CONTEXT = ("n_ctx", "max_model_len", "max_input_tokens")  # llama-server, vLLM, Anthropic
+
+
+def offered_in(answer: object) -> tuple[Offered, ...]:
+    """Return the models that an answer to `GET /v1/models` lists."""
+    listed = answer.get("data") if isinstance(answer, Mapping) else None
+    found = []
+    for one in listed if isinstance(listed, list) else ():
+        if (
+            isinstance(one, Mapping)
+            and isinstance(name := one.get("id"), str)
+            and name.isprintable()
+        ):
+            meta = one.get("meta")
+            facts = {**meta, **one} if isinstance(meta, Mapping) else one
+            sizes = [facts[key] for key in _CONTEXT if isinstance(facts.get(key), int)]
+            found.append(Offered(name, sizes[0] if sizes else None))
+    return tuple(found)
+
+
 _READ_CHARACTERS = 10_000
 _TYPE_CHARACTERS = 100
 _QUOTED_CHARACTERS = 300

@@ -422,6 +422,22 @@ def test_lease_of_another_machine_is_awaited(tmp_path: Path) -> None:
         assert expired["metadata"] == {"owner": "pid 7 on elsewhere"}
 
 
+def test_new_reason_of_a_hold_replaces_the_old_one(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path), Time()
+    reasons = iter(("there is no key", "there is no credit", "there is no credit"))
+
+    def refuses(_: Ask) -> Reply:
+        raise ModelError(ModelErrorKind.PERMANENT, next(reasons))
+
+    vault.drop("Say hello.\n")
+    with looping(vault, time=time, model=lambda: Fake(refuses)) as running:
+        for _ in range(3):
+            running.settle()
+            time.pass_time(61)
+    told = [row["metadata"]["reason"] for row in vault.rows("model.waiting")]
+    assert told == ["there is no key", "there is no credit"]
+
+
 def test_day_budget_survives_restart_and_delays_work(
     tmp_path: Path,
 ) -> None:

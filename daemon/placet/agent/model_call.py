@@ -353,6 +353,7 @@ def _called_row(
         Actor.AGENT,
         provider=model.provider,
         model=reply.model or model.name,
+        asked=model.name,
         purpose=purpose.value,
         stop_reason=reply.stop_reason.value,
         input_tokens=usage.input_tokens,

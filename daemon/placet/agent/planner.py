@@ -26,7 +26,7 @@ from placet.case.events import Drafted, PlanningFailed
 from placet.case.mission_result import Spent
 from placet.case.request import changed_keys
 from placet.case.waiting import WaitReason
-from placet.chat.budget import Amount, Complexity, Limits
+from placet.chat.budget import Amount, Complexity, Limits, pricer
 from placet.chat.cancel import Cancel
 from placet.chat.guards import SPARE_TURNS, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
@@ -363,8 +363,9 @@ def _limits(ports: Ports, record: Record, cancel: Cancel) -> MissionLimits:
 
 def _earlier(ports: Ports, case: Case) -> Amount:
     """Return the use of the request's earlier plannings: all of them share one budget."""
+    price = pricer(ports.prices, ports.config.model.name)
     with ports.journal.read() as reader:
-        return Amount(*reader.calls.used_planning(case.trace_id))
+        return Amount(*reader.calls.used_planning(case.trace_id, price))
 
 
 def _talk(

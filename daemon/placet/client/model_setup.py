@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from placet.chat.budget import cost_usd, is_free
+from placet.chat.budget import cost_usd, is_free, unkept
 from placet.chat.messages import ModelError, Usage
 from placet.errors import UserError
 from placet.host.config import Config, Key, ModelTable, PriceRow
@@ -96,7 +96,4 @@ def unkept_limit(config: Config) -> tuple[str, str] | None:
     known = cost_usd(Usage(), model.name, prices(config), free=is_free(model.provider)) is not None
     if known or not limit or config.team.workers:
         return None
-    return (
-        f"{visible(model.name)} has no price, so the limit of ${limit} a day cannot hold.",
-        "If it is free: placet config set limits.day_usd 0",
-    )
+    return unkept(visible(model.name), limit)

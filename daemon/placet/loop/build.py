@@ -11,7 +11,7 @@ from pathlib import Path
 from placet.case.case import Case
 from placet.case.life_cycle import State
 from placet.case.waiting import Hold
-from placet.chat.budget import DEFAULT_PRICES, Price
+from placet.chat.budget import DEFAULT_PRICES, Price, Pricer, pricer
 from placet.chat.messages import Model, ModelError
 from placet.host.config import Config, ModelTable
 from placet.loop.side_notes import MODEL, side_of
@@ -44,6 +44,11 @@ def prices(config: Config) -> tuple[Price, ...]:
     own = tuple(Price(**row.model_dump()) for row in config.model.price)
     named = {row.model for row in own}
     return (*own, *(row for row in DEFAULT_PRICES if row.model not in named))
+
+
+def pricing(config: Config) -> Pricer:
+    """Return what prices calls that had no price when they were made."""
+    return pricer(prices(config), config.model.name)
 
 
 def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:

@@ -182,7 +182,7 @@ def test_new_hold_cause_replaces_earlier_one(tmp_path: Path) -> None:
         assert any(words in said for said in why.why), why
         assert not any(other in f"{why} {shown(vault)}" for _, other in tried if other != words)
         assert why.next == ("Fix that first.", "Start it: placet run")
-    assert len(vault.rows("model.waiting")) == 1
+    assert len(vault.rows("model.waiting")) == 2, "one for each reason that you must fix"
 
 
 def test_request_during_hold_waits_silently(

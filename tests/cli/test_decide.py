@@ -122,8 +122,8 @@ def test_approve_and_reject_take_several_ids(vault: TestVault) -> None:
     assert len(ids) == 3
     done = vault.click("approve", ids[0], "nothing-such", "--yes", check=False)
     assert done.returncode != 0
-    assert vault.click("approve", *ids[:2], "--yes").stderr.count("approved") == 2
-    assert vault.click("reject", ids[2], "--reason", "No").stderr.count("rejected") == 1
+    assert vault.click("approve", *ids[:2], "--yes").stderr.count("Approved.") == 2
+    assert vault.click("reject", ids[2], "--reason", "No").stderr.count("Rejected.") == 1
     assert (
         "One digest is for one plan"
         in vault.click("approve", *ids[:2], "--yes", "--digest", "0" * 8, check=False).stderr

@@ -215,6 +215,8 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
     case = at.case
     first, *rest = what_happened(facts, at.plan, at.rows)
     summary = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
+    if cause := _cause(ended):
+        summary.insert(0, cause)
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = (
         ", ".join(
@@ -254,6 +256,12 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         text,
         at.kind,
     )
+
+
+def _cause(ended: MissionResult) -> str:
+    """Return what the agent could not get past, in words; "" if the end itself says it."""
+    what = str((ended.error or {}).get("error", ""))
+    return "" if not what or what in ended.detail else f"Not done: {literal(what)}"
 
 
 def error_of(ended: MissionResult) -> str:

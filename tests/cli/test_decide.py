@@ -114,6 +114,20 @@ def test_yes_on_a_terminal_is_not_asked(vault: TestVault) -> None:
     assert approved_once(vault)
 
 
+def test_approve_says_what_the_mission_waits_for(vault: TestVault) -> None:
+    vault.click("pause")
+    said = vault.click("approve", "say-hello", "--yes").stderr
+    assert "Work is paused. It starts after: placet resume" in said
+
+
+def test_plan_of_another_model_is_said_before(vault: TestVault) -> None:
+    vault.click("config", "set", "model.name", "another")
+    _, said = on_a_terminal(vault, "n", "approve", "say-hello")
+    said = " ".join(said.split())
+    assert "It was planned with scripted: test, and the settings now name" in said
+    assert "shows it to you once more" in said
+
+
 def test_approve_and_reject_take_several_ids(vault: TestVault) -> None:
     vault.drop("# Say more\n", "More.md")
     vault.drop("# Say less\n", "Less.md")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from placet.case.case import Case
 from placet.case.explain import state_sentence
 from placet.cli.options import ident_argument, idents_argument, json_option, site_option
 from placet.cli.screen import wider_scope
@@ -59,6 +60,7 @@ def proposal_text(found: Proposal) -> str:
         f"cost      {budget}",
         *(listed("remarks", found.comments) if found.comments else []),
         *([f"edited    {colour('since placet wrote it', 'yellow')}"] if found.edited else []),
+        *([f"waits     {colour(visible(found.waits), 'yellow')}"] if found.waits else []),
         *(
             f"{colour('danger', 'red', bold=True)}    {visible(sentence)}"
             for sentence in found.dangers
@@ -123,16 +125,27 @@ def approve_command(
                 exit_code=2,
             )
     for case in cases:
-        seen, then = None, "the mission starts"
-        if asks_for_more(case):
-            then = "the mission continues with the wider scope"
-        if not yes and asks_for_more(case):  # what was shown is what is approved
+        _approve(site, case, remarks, bound, asks=not yes, as_json=as_json)
+
+
+def _approve(
+    site: Site, case: Case, remarks: Sequence[str], bound: str, *, asks: bool, as_json: bool
+) -> None:
+    """Approve what a case asks for, and say whether the mission starts or what it waits for."""
+    seen, waits, then = None, "", "the mission continues with the wider scope"
+    if asks_for_more(case):
+        if asks:  # what was shown is what is approved
             seen = _confirmed(case.request_id, *wider_scope(site, case))
-        elif not yes:
-            seen = note_of_plan(site, case)
-            _confirmed(case.request_id, proposal_text(proposal(site, case, seen)), seen)
-        done = decide(site, case, "approve", remarks, bound=bound, seen=seen)
-        _done(site, done, "approved", then, as_json=as_json)
+    else:
+        raw = note_of_plan(site, case)
+        found = proposal(site, case, raw)
+        waits, then = found.waits, "it waits" if found.waits else "the mission starts"
+        if asks:
+            seen = _confirmed(case.request_id, proposal_text(found), raw)
+    done = decide(site, case, "approve", remarks, bound=bound, seen=seen)
+    _done(site, done, "approved", then, as_json=as_json)
+    if waits:
+        say(waits)
 
 
 def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:

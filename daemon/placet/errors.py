@@ -176,6 +176,7 @@ class FailureClass(StrEnum):
     LIMIT = "a limit was reached"
     CIRCLES = "the agent went in circles"
     AGENT = "the agent gave up"
+    NO_CHANGE = "the agent finished without changing a file"
     TOOL = "a tool call failed"
     MODEL = "the model could not continue"
     REPOSITORY = "the repository could not be used"
@@ -204,7 +205,7 @@ ENDS: Mapping[End, EndVerdict] = {
         "Read the agent's reason above and adjust the request to it.",
     ),
     End.NOTHING_CHANGED: EndVerdict(
-        FailureClass.AGENT,
+        FailureClass.NO_CHANGE,
         "The plan changes files, but the agent changed none.",
         "Say in the request which files are to change, or ask a question instead of a change.",
     ),

@@ -6,6 +6,9 @@ import contextlib
 import gc
 import json
 import logging
+import re
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -552,9 +555,8 @@ def test_fault_is_classified_by_error_kind(fault, kind, code, words):
     assert (error.kind, error.status) == (kind, code)
     assert words in str(error)
     assert "\n" not in str(error)
-    assert error.served == (code == 200 or (code is None and kind is TRANSIENT)), (
-        "an answer that had begun may be charged for"
-    )
+    began = code == 200 or (code is None and kind is TRANSIENT and fault.fault != "reset")
+    assert error.served == began, "an answer that had begun may be charged for"
 
 
 def piece(said: str) -> bytes:
@@ -619,6 +621,54 @@ def test_a_closed_port_is_transient():
     assert caught.value.kind is TRANSIENT
 
 
+def certificate(folder: Path) -> ssl.SSLContext:
+    """Return a server's context with a certificate that nobody signed."""
+    made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
+    named = ("-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2")
+    subprocess.run([*made, *named], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+def test_untrusted_certificate_error_names_ssl_cert_file(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        tls = certificate(tmp_path)
+
+        def shake_hands() -> None:
+            with contextlib.suppress(OSError):
+                tls.wrap_socket(listener.accept()[0], server_side=True)
+
+        threading.Thread(target=shake_hands, daemon=True).start()
+        with pytest.raises(ModelError, match="export SSL_CERT_FILE=") as caught:
+            model_at(f"https://localhost:{listener.getsockname()[1]}").reply(ask_of(), never)
+    assert caught.value.kind is PERMANENT
+
+
+def test_client_that_cannot_be_made_is_to_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "nothing://that.is.a:proxy")
+    with pytest.raises(ModelError, match="Check SSL_CERT_FILE") as caught:
+        model_at("http://192.0.2.1:1").reply(ask_of(), never)
+    assert caught.value.kind is PERMANENT
+
+
+def test_loopback_server_is_asked_without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", closed_port())
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with MessagesApi([reply(text("Hello."))]) as api:
+        assert model_at(api.url).reply(ask_of(), never).turn.text == "Hello."
+
+
+def test_connection_error_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = closed_port()
+    monkeypatch.setenv("HTTP_PROXY", proxy.replace("//", "//me:secret@"))
+    with pytest.raises(ModelError, match=re.escape(proxy.partition("//")[2])) as caught:
+        model_at("http://192.0.2.1:1").reply(ask_of(), never)
+    assert "HTTP_PROXY" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("silent", "words"),
     [
@@ -632,6 +682,7 @@ def test_silent_server_times_out(silent, words):
     error = error_of(silent, timeout_s=1.5)
     assert error.kind is TRANSIENT
     assert words in str(error)
+    assert error.served == (silent.fault == "hang_midway")
     assert 1.5 <= time.monotonic() - began < 60
 
 

@@ -43,6 +43,7 @@ REASONS = (
     "needs another machine",
     "needs a database",
     "needs a key",
+    "needs a server",
     "needs a service manager",
     "opens an editor",
     "settings",

@@ -18,8 +18,21 @@ from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
 from placet.agent.prompts import marked
 from placet.agent.record import BASE, EARLIER, OPENING, Opening, Postponed, Record
-from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before, ask
-from placet.agent.workplace import Ports, command_notes, keep_vault, repository, workplace
+from placet.agent.tool_calls import (
+    MACHINE_RETRY_S,
+    AsksPerson,
+    answered_before,
+    ask,
+    never_written,
+)
+from placet.agent.workplace import (
+    Ports,
+    command_notes,
+    denied_in,
+    keep_vault,
+    repository,
+    workplace,
+)
 from placet.case.callout import PlanHead, compose
 from placet.case.case import Case
 from placet.case.decision_builder import archived_path
@@ -28,10 +41,11 @@ from placet.case.events import Drafted, PlanningFailed
 from placet.case.mission_result import Spent
 from placet.case.request import changed_keys
 from placet.case.waiting import WaitReason
-from placet.chat.budget import Amount, Complexity, Limits
+from placet.chat.budget import Amount, Complexity, Limits, pricer
 from placet.chat.cancel import Cancel
 from placet.chat.guards import SPARE_TURNS, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
+from placet.disk.path_text import Denied
 from placet.errors import (
     End,
     Interrupted,
@@ -217,12 +231,14 @@ WAY_OUT = "call `submit_plan` with what you know by now"
 class _Submissions:
     """The plans that the model submits, and the files that it read for them.
 
-    `plan` is the accepted one, with its arguments `given`; `refused` counts the others.
+    `denied` are the paths that no mission may write. `plan` is the accepted one, with its arguments
+    `given`; `refused` counts the others.
     """
 
     ports: Ports
     record: Record
     budget_usd: Decimal | None
+    denied: Denied
     plan: Plan | None = None
     given: SubmitPlan | None = None
     refused: int = 0
@@ -240,6 +256,8 @@ class _Submissions:
                         f"step {number}, action {action.tool}: {problem}"
                         for problem in _problems(action)
                     ]
+        if plan is not None:
+            problems += never_written(plan.scope.write, self.denied)
         most = max(1, self.ports.config.limits.iterations_ceiling - SPARE_TURNS)
         if plan is not None and agent_steps(plan.steps) > most:
             problems.append(
@@ -328,7 +346,8 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
             repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base
         )
     limits = _limits(ports, record, cancel)
-    submissions = _Submissions(ports, record, case.request.budget_usd)
+    denied = denied_in(repo, ports.vault)
+    submissions = _Submissions(ports, record, case.request.budget_usd, denied)
     try:
         with (
             leavable(cancel.is_set),
@@ -409,8 +428,9 @@ def _limits(ports: Ports, record: Record, cancel: Cancel) -> MissionLimits:
 
 def _earlier(ports: Ports, case: Case) -> Amount:
     """Return the use of the request's earlier plannings: all of them share one budget."""
+    price = pricer(ports.prices, ports.config.model.name)
     with ports.journal.read() as reader:
-        return Amount(*reader.calls.used_planning(case.trace_id))
+        return Amount(*reader.calls.used_planning(case.trace_id, price))
 
 
 def _talk(

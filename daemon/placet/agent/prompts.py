@@ -63,8 +63,9 @@ def system_prompt(
 
     The preamble has the text `rules`, names the environment, `facts` about it, and how many
     `turns` there are. It is the same from turn to turn, byte for byte. `knowledge`: the vault's
-    Knowledge can be read next to the repository. Tools are described in the list of tools alone. Empty notes are
-    left out. Raises Postponed for a note of the vault that holds an unresolved merge.
+    Knowledge can be read next to the repository. Tools are described in the list of tools alone.
+    Empty notes are left out. Raises Postponed for a note of the vault that holds an unresolved
+    merge.
     """
     text = resources.files("placet.agent").joinpath("texts", f"{rules}.md").read_text()
     lines = [

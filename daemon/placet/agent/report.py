@@ -215,9 +215,11 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
     first, *rest = what_happened(facts, at.plan, at.rows)
-    helpful = [advice(ended.end, at.rows, ended.error_type)]
     summary = [first, literal(error_of(ended)), *rest]
-    summary = [*helpful, *summary] if helps_first(ended.end) else [*summary, *helpful]
+    if cause := _cause(ended):
+        summary.insert(0, cause)
+    helpful = advice(ended.end, at.rows, ended.error_type)
+    summary.insert(0 if helps_first(ended.end) else len(summary), helpful)
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = (
         ", ".join(
@@ -257,6 +259,12 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         text,
         at.kind,
     )
+
+
+def _cause(ended: MissionResult) -> str:
+    """Return what the agent could not get past, in words; "" if the end itself says it."""
+    what = str((ended.error or {}).get("error", ""))
+    return "" if not what or what in ended.detail else f"Not done: {literal(what)}"
 
 
 def error_of(ended: MissionResult) -> str:

@@ -351,6 +351,7 @@ def continued_request(
         FailureClass.TOOL,
         FailureClass.CIRCLES,
         FailureClass.AGENT,
+        FailureClass.NO_CHANGE,
     ):
         lines += ["", f"Do not do again what failed there: {found.meaning}"]
     return new_note(

@@ -16,12 +16,15 @@ from shlex import quote
 import click
 
 from placet.agent.commits import leftover_worktrees
+from placet.chat.budget import is_free
 from placet.chat.messages import ModelError, ModelErrorKind
+from placet.chat.tiny_call import TINY, problems_of
 from placet.cli.init import is_here, speaks_messages
 from placet.cli.journal import older_copy
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import colour, out
 from placet.client.cases import NO_ROOM, disk_trouble
+from placet.client.model_setup import unkept_limit
 from placet.client.service import key_file
 from placet.client.site import Site, user
 from placet.client.texts import local_times
@@ -37,8 +40,8 @@ from placet.host.state import StateFolder, synced
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
 from placet.journal.reader import open_reader
-from placet.loop.build import model_answers
-from placet.models.server import is_without_key
+from placet.loop.build import model_answers, model_opener, models_offered
+from placet.models.server import Offered, is_without_key
 from placet.note.paths import CONFIG_PATH, MARKER, QUEUES
 from placet.note.paths import show as visible
 from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Level
@@ -97,8 +100,48 @@ def model_line(site: Site, config: Config) -> Line:
     )
     if is_known:
         return finding("model", "good", f"{name}: its server {takes}knows the model")
+    if listed := models_offered(config, site.env):
+        return _among(listed, config, name)
     found = f"{name}: its server answers, and does not say whether {are} right"
     return finding("model", "warn", found, "The first plan shows it: placet submit TEXT")
+
+
+def _among(listed: Sequence[Offered], config: Config, name: str) -> Line:
+    """Return what a server's list of models says of the name and the context of ours."""
+    ours = [one for one in listed if one.name == config.model.name] or [*listed][: len(listed) < 2]
+    size, ask = config.model.context_tokens, "placet config set model"
+    if not ours or (ours[0].name != config.model.name and ours[0].context_tokens is None):
+        names = ", ".join(one.name for one in listed)
+        found = f"{name}: its server lists other models: {names}"
+        return finding("model", "warn", found, f"{ask}.name {quote(listed[0].name)}")
+    if (real := ours[0].context_tokens) is not None and real < size:
+        found = f"{name}: its server's context has {real:,} tokens, context_tokens says {size:,}"
+        return finding("model", "bad", found, f"{ask}.context_tokens {real}")
+    context = "" if real is None else f", with a context of {real:,} tokens"
+    return finding("model", "good", f"{name}: its server has the model{context}")
+
+
+def tiny_lines(site: Site, config: Config) -> Iterator[Line]:
+    """Give what one tiny call shows: whether the model is shown tools, and calls them."""
+    try:
+        reply = model_opener(config, site.vault, site.env)().reply(TINY, lambda: False)
+    except UserError as error:
+        yield finding("tiny call", "bad", error.what, error.hint)
+    except ModelError as error:
+        yield finding("tiny call", "bad", str(error), _KEY)
+    else:
+        found = problems_of(reply)
+        for problem, helps in found:
+            yield finding("tiny call", "bad", f"{config.model.name}: {problem}", helps)
+        if not found:
+            said = f"{config.model.name} called the tool; {reply.usage.prompt_tokens} tokens in"
+            yield finding("tiny call", "good", said)
+
+
+def limit_lines(config: Config) -> Iterator[Line]:
+    """Give a finding if the limit of dollars a day cannot hold."""
+    if (unkept := unkept_limit(config)) is not None:
+        yield finding("limit", "bad", *unkept)
 
 
 def key_lines(site: Site) -> Iterator[Line]:
@@ -112,11 +155,12 @@ def key_lines(site: Site) -> Iterator[Line]:
 
 
 @click.command("doctor")
+@click.option("--model", "tries", is_flag=True, help="Also make one tiny call of the model.")
 @site_option
 @json_option
-def doctor_command(site: Site, as_json: bool) -> None:
+def doctor_command(site: Site, tries: bool, as_json: bool) -> None:
     """Look at everything that placet needs, and say what is missing and what helps."""
-    found = doctor(site)
+    found = doctor(site, tries=tries)
     out(doctor_text(found), found, as_json=as_json)
     if any(line["state"] == "bad" for line in found):
         sys.exit(1)
@@ -129,8 +173,11 @@ Only to pack a large repository, or while a person writes a commit message, it h
 """
 
 
-def doctor(site: Site) -> list[Line]:
-    """Return a line for each need: `what`, `state` (good, warn, bad), `found`, and what `helps`."""
+def doctor(site: Site, *, tries: bool = False) -> list[Line]:
+    """Return a line for each need: `what`, `state` (good, warn, bad), `found`, and what `helps`.
+
+    `tries`: also make one tiny call of the model.
+    """
     try:
         held = site.in_force()
     except UserError as error:
@@ -152,6 +199,8 @@ def doctor(site: Site) -> list[Line]:
         _sandbox(config),
         *_user(),
         *([model_line(site, config)] if config_findings[0]["state"] == "good" else []),
+        *(tiny_lines(site, config) if tries and not is_free(config.model.provider) else ()),
+        *limit_lines(config),
         *key_lines(site),
         *_portals(site, config),
         *_locks(site, config),

@@ -40,6 +40,7 @@ from placet.host.plugins import WORKERS, plugin
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.journal.writes import BodyDamaged
+from placet.loop.build import pricing
 from placet.note.frontmatter import read_note, stamp
 from placet.note.paths import QUEUES, Folder
 from placet.plan.parse import PlanProblems, parse_plan
@@ -487,7 +488,7 @@ def status(site: Site) -> Status:
                 shown = _latest(reader, asked, notes)
                 earlier = reader.count_cases() - len(shown)
                 cases = [case_line(site, folder, reader, case, asked) for case in shown]
-                today = used_today(reader, Clock().wall())
+                today = used_today(reader, Clock().wall(), pricing(config))
                 waits = waits_for_model(reader)
                 unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
                 errors = {command.error for command in reader.pending_commands() if command.error}

@@ -14,6 +14,7 @@ from placet.errors import UserError
 from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission
 from placet.journal.reader import open_reader
+from placet.loop.build import pricing
 from placet.wording import rfc3339
 
 Sums = defaultdict[str, Decimal]
@@ -29,7 +30,8 @@ def cost(site: Site, since: str | None) -> dict[str, Any]:
     """
     begin = "" if since is None else rfc3339(moment(since, wall()))
     with open_reader(site.state.journal) as reader:
-        calls, missions = reader.calls.sums_since(begin), reader.calls.ended_since(begin)
+        calls = reader.calls.sums_since(begin, pricing(site.in_force().config))
+        missions = reader.calls.ended_since(begin)
     days: dict[str, Sums] = {}
     total = Sums(Decimal)
     found: tuple[CallSums | EndedMission, ...] = (*calls, *missions)

@@ -52,6 +52,13 @@ def test_small_context_plans_in_one_call(tmp_path: Path, tools: str) -> None:
         assert len(told) + sum(map(len, ask.system)) < 11_000
 
 
+@pytest.mark.parametrize("tools", ["auto", "text"])
+def test_plan_written_as_text_names_the_setting(tmp_path: Path, tools: str) -> None:
+    vault = bare_vault(tmp_path, f'tools = "{tools}"\n')
+    planned(vault, fenced(PLAN), "Say hello.\n")
+    assert ("placet config set model.tools text" in vault.plan().read_text()) == (tools == "auto")
+
+
 @pytest.mark.parametrize(
     ("reply", "first"),
     [

@@ -16,6 +16,7 @@ from tests.cli.test_init import listing, of_llama_server, server
 
 from gitkit import make_repo
 from messages_api import Answer, MessagesApi, call, reply, status, text
+from placet.chat.text_calls import call_text
 from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
 from placet.errors import UserError
@@ -159,25 +160,29 @@ def test_doctor_finds_limit_without_price(vault: TestVault) -> None:
 
 
 ANSWER = call("answer", {"number": 2})
+SHOWN = {"input_tokens": 300, "output_tokens": 9}
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("tools", "answer", "words"),
     [
-        (reply(ANSWER, usage={"input_tokens": 300, "output_tokens": 9}), ["called the tool"]),
+        ("auto", reply(ANSWER, usage=SHOWN), ["called the tool"]),
         (
+            "auto",
             reply(text("It is 2."), usage={"input_tokens": 45, "output_tokens": 9}),
             ["does not show the tools to the model (45 tokens", "answered with text"],
         ),
-        (reply(ANSWER, usage={"input_tokens": 0, "output_tokens": 0}), ["reports no tokens"]),
-        (status(400, "no_db_connection", "No connected db"), ["No connected db"]),
+        ("auto", reply(ANSWER, usage={"input_tokens": 0, "output_tokens": 0}), ["no tokens"]),
+        ("auto", status(400, "no_db_connection", "No connected db"), ["No connected db"]),
+        ("text", reply(text(call_text("answer", {"number": 2})), usage=SHOWN), ["called the tool"]),
+        ("text", reply(text("It is 2."), usage=SHOWN), ["wrote no call that placet can read"]),
     ],
 )
 def test_tiny_call_shows_what_server_lacks(
-    vault: TestVault, answer: Answer, words: list[str]
+    vault: TestVault, tools: str, answer: Answer, words: list[str]
 ) -> None:
     with MessagesApi([answer]) as api, quick():
-        vault.configure(f'[model]\nname = "qwen"\nbase_url = "{api.url}"\n')
+        vault.configure(f'[model]\nname = "qwen"\nbase_url = "{api.url}"\ntools = "{tools}"\n')
         lines = [one for one in doctor(vault.site, tries=True) if one["what"] == "tiny call"]
     assert len(lines) == len(words)
     for line, said in zip(lines, words, strict=True):

@@ -94,7 +94,6 @@ def test_it_asks_for_model_repository_and_history(place: TestVault) -> None:
         person.writes("")
         said = person.sees("Add a changelog")
         assert person.ends() == 0
-    assert "with a tiny call: placet doctor --model --vault" in said
     assert "export ANTHROPIC" not in said, "a server on this machine needs no key"
     found = settings(place.root / "vault")
     (price,) = found["model"].pop("price")

@@ -364,7 +364,11 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         ):
             record.secrets = place.secrets
             plan, given, opening = _talk(job, limits, submissions, place)
-            remarks = (*_of_ignored(tree, plan.scope), *opening.remarks)
+            remarks = (
+                *_of_ignored(tree, plan.scope),
+                *_of_text_calls(opening, record),
+                *opening.remarks,
+            )
     finally:
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
@@ -382,6 +386,16 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         model=ports.config.model.who,
         instructions=opening.instructions,
     )
+
+
+def _of_text_calls(opening: Opening, record: Record) -> list[str]:
+    """Remark that a mission of this model would call no tool."""
+    if opening.tools != "auto" or not any(replied.reply.written for replied in record.replies()):
+        return []
+    return [
+        "The model wrote its calls as text. In a mission that counts only after: "
+        + code("placet config set model.tools text")
+    ]
 
 
 def _of_ignored(tree: Worktree, scope: Scope) -> list[str]:

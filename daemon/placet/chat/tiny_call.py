@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from placet.chat.messages import (
     Ask,
@@ -16,6 +17,7 @@ from placet.chat.messages import (
     text_block,
     user_turn,
 )
+from placet.chat.text_calls import call_text, described, text_call
 
 # Longer than all else in the request: that a server drops it then shows in the count of tokens.
 _TOOL = ToolSpec(
@@ -44,6 +46,10 @@ TINY = Ask(
     max_tokens=512,
 )
 """A request that any server and any model can serve."""
+TINY_BY_TEXT = replace(
+    TINY, system=(described((_TOOL,), call_text(_TOOL.name, {"number": "<number>"})),), tools=()
+)
+"""The same for a model that writes its calls as text."""
 
 _LEAST_BYTES_A_TOKEN = 8
 """No tokenizer packs so many bytes of English into a token: fewer tokens mean that text is missing.
@@ -52,8 +58,13 @@ Measured: 3.5 with Qwen, and 16.7 where the chat template had no tools.
 """
 
 
-def problems_of(reply: Reply) -> list[tuple[str, str]]:
-    """Return what a server got wrong in its reply to `TINY`: each problem, and what helps."""
+def calls_tool(reply: Reply) -> bool:
+    """Return whether the server handed on the call that `TINY` asks for."""
+    return bool(reply.turn.tool_uses)
+
+
+def problems_of(reply: Reply, *, by_text: bool) -> list[tuple[str, str]]:
+    """Return what is wrong in a reply to `TINY`, or `TINY_BY_TEXT`: problems, and what helps."""
     found = []
     size, tokens = len(json.dumps(_TOOL.input_schema)) + len(_TOOL.description), reply.usage
     if tokens == Usage():
@@ -63,7 +74,7 @@ def problems_of(reply: Reply) -> list[tuple[str, str]]:
                 "Ask the server without a proxy in between, or expect limits to be reached early.",
             )
         )
-    elif tokens.prompt_tokens < size / _LEAST_BYTES_A_TOKEN:
+    elif not by_text and tokens.prompt_tokens < size / _LEAST_BYTES_A_TOKEN:
         found.append(
             (
                 f"its server does not show the tools to the model ({tokens.prompt_tokens} tokens "
@@ -72,12 +83,14 @@ def problems_of(reply: Reply) -> list[tuple[str, str]]:
                 "(llama-server: --chat-template-file), or take another model.",
             )
         )
-    if not reply.turn.tool_uses:
+    if by_text and text_call(reply.turn.text, (_TOOL.name,), TINY_BY_TEXT.system) is None:
+        found.append(("it wrote no call that placet can read", "Take another, larger model."))
+    if not by_text and not calls_tool(reply):
         found.append(
             (
                 "it answered with text where a tool call was asked for",
-                "Set the server's tool-call parser or the model's chat template, "
-                "or take another model.",
+                "Let placet read calls in its text: placet config set model.tools text. Or set the "
+                "server's tool-call parser or the model's chat template.",
             )
         )
     return found

@@ -18,7 +18,7 @@ import click
 from placet.agent.commits import leftover_worktrees
 from placet.chat.budget import is_free
 from placet.chat.messages import ModelError, ModelErrorKind
-from placet.chat.tiny_call import TINY, problems_of
+from placet.chat.tiny_call import TINY, TINY_BY_TEXT, problems_of
 from placet.cli.init import is_here, speaks_messages
 from placet.cli.journal import older_copy
 from placet.cli.options import json_option, site_option
@@ -123,14 +123,16 @@ def _among(listed: Sequence[Offered], config: Config, name: str) -> Line:
 
 def tiny_lines(site: Site, config: Config) -> Iterator[Line]:
     """Give what one tiny call shows: whether the model is shown tools, and calls them."""
+    by_text = config.model.tools == "text"
+    ask = TINY_BY_TEXT if by_text else TINY
     try:
-        reply = model_opener(config, site.vault, site.env)().reply(TINY, lambda: False)
+        reply = model_opener(config, site.vault, site.env)().reply(ask, lambda: False)
     except UserError as error:
         yield finding("tiny call", "bad", error.what, error.hint)
     except ModelError as error:
         yield finding("tiny call", "bad", str(error), _KEY)
     else:
-        found = problems_of(reply)
+        found = problems_of(reply, by_text=by_text)
         for problem, helps in found:
             yield finding("tiny call", "bad", f"{config.model.name}: {problem}", helps)
         if not found:

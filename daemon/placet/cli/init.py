@@ -513,7 +513,7 @@ def _take_model(site: Site, chosen: ModelChoice) -> None:
     say(f"Model: {chosen.title}.")
     for remark in chosen.remarks:
         say(remark)
-    if ("model", "base_url") in chosen.settings:
+    if chosen.needs_key and ("model", "base_url") in chosen.settings:
         where = shlex.quote(str(site.vault))
         say(f"To try it with a tiny call: placet doctor --model --vault {where}")
 

@@ -203,7 +203,7 @@ def config_set_command(site: Site, key: str, value: str) -> None:
     if name and not site.env.get(KEY):
         say(f"It needs a key: export {KEY}=…, then start the daemon again.")
     for one, what in fitted.settings.items():
-        if one[1:] in (("name",), ("context_tokens",), ("max_tokens",)) and one != path:
+        if one[-1] in ("name", "context_tokens", "max_tokens", "tools") and one != path:
             say(f"{'.'.join(one)} is now {visible(str(what))}.")
     for remark in fitted.remarks:
         say(remark)

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from time import monotonic
 from typing import Any
 
 from placet.chat.budget import cost_usd, is_free, unkept
 from placet.chat.messages import ModelError, Usage
+from placet.chat.tiny_call import TINY, calls_tool
 from placet.errors import UserError
 from placet.host.config import Config, Key, ModelTable, PriceRow
 from placet.loop.build import prices
-from placet.models import offered
+from placet.models import offered, open_model
 from placet.models.server import Offered
 from placet.note.paths import show as visible
 
 LEAST_CONTEXT = 8_192
+TRY_S = 120.0
+"""How long a model may take for one tiny call. A slow machine loads it first."""
 _NO_COST = ("input", "output", "cache_read", "cache_write")
 
 
@@ -35,17 +39,19 @@ def fit(
     choose: Callable[[Sequence[str], str], str],
     rows: Sequence[PriceRow] = (),
 ) -> Fit:
-    """Ask a server on this machine for its models; return the settings for one.
+    """Ask a server on this machine for its models, and try one; return the settings for it.
 
     `name` is the model, "" to take the server's only one. `choose` gets the names of several, or
     none and why, and returns one, or "" to name none. `rows` are the prices so far. Raises
     UserError if the model's context is too small.
     """
+    is_there = True
     try:
         models = offered(ModelTable(base_url=base_url), env)
         why = "" if models else f"{base_url} does not say which models it has"
     except ModelError as error:
-        models, why = (), f"{base_url} cannot be asked for its models ({error})"
+        models, is_there = (), False
+        why = f"{base_url} cannot be asked for its models ({error})"
     names = [one.name for one in models]
     name = name or (names[0] if len(names) == 1 else choose(names, why))
     if not name:
@@ -74,7 +80,26 @@ def fit(
             f"{visible(name)} counts as free. If its server forwards to a paid service, set a "
             "price: [[model.price]] in System/placet.toml"
         )
+    if is_there:
+        tools, tried = _tried(ModelTable(base_url=base_url, name=name), env)
+        settings |= tools
+        remarks.append(tried)
     return Fit(settings, tuple(remarks))
+
+
+def _tried(model: ModelTable, env: Mapping[str, str]) -> tuple[dict[Key, Any], str]:
+    """Make one tiny call; return how the model calls tools, and a remark for you."""
+    until_s = monotonic() + TRY_S
+    try:
+        reply = open_model(model, env).reply(TINY, lambda: monotonic() > until_s)
+    except ModelError as error:
+        return {}, f"{error}. To try it again: placet doctor --model"
+    if calls_tool(reply):
+        return {}, f"{visible(model.name)} was tried with one tiny call: it calls tools."
+    return {("model", "tools"): "text"}, (
+        f"{visible(model.name)} was tried with one tiny call. Its server handed on no tool call, "
+        "so placet reads calls in the model's text (model.tools = text)."
+    )
 
 
 def _context_of(name: str, models: Sequence[Offered]) -> int | None:

@@ -262,8 +262,9 @@ def _mark(line: str) -> str:
 
 
 def _unformatted(*lines: str) -> str:
-    """Return what formatters leave of lines: without blanks, marks of quotes and escapes."""
-    return re.sub(r"[\s>\\]+", "", "".join(lines))
+    """Return what formatters leave of lines: no blanks, bullets, marks of quotes and escapes."""
+    items = (re.sub(r"^[\s>]*[-*+](?=\s)", "", line) for line in lines)
+    return re.sub(r"[\s>\\]+", "", "".join(items))
 
 
 def box_says(raw: bytes, what: WriteBox) -> bool:

@@ -26,7 +26,7 @@ from placet.note.escape import bounded, code, link, literal, paragraphs
 from placet.note.frontmatter import new_note, read_note, stamp, written_value
 from placet.note.hidden_text import drawn
 from placet.note.markdown import commented_lines
-from placet.note.outline import escaped_text, fenced, outline_of, unescaped_text
+from placet.note.outline import clean, escaped_text, fenced, outline_of, unescaped_text
 from placet.note.paths import Folder, show
 from placet.plan.comments import with_lines
 from placet.plan.scope import Scope
@@ -267,7 +267,7 @@ def with_answer(raw: bytes, answer: str, options: Sequence[str]) -> bytes:
             return text
     body = read_note(raw).body
     outline = outline_of(body)
-    lines = escaped_text(answer.strip()).split("\n")
+    lines = escaped_text(clean(answer)).split("\n")
     parts = [p for p in outline.parts(0, len(outline.lines), 2) if p.level and p.name == "answer"]
     end = parts[-1].end if parts else len(outline.lines)
     last = next((n for n in range(end - 1, -1, -1) if outline.lines[n].strip()), -1)

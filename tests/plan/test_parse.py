@@ -324,7 +324,12 @@ def test_title_round_trips_unchanged(title):
         (scoped("```toml\n```", after="# Scope\n"), 7, "wrong level"),
         (scoped("```toml\nwrite = []\nwrite = [\n```"), 7, "cannot be read"),
         (scoped("```toml\nnetwork = false\nnetwork = true\n```"), 7, "cannot be read"),
-        (scoped("```toml\nnetwork = no\n```"), 6, "cannot be read"),
+        (scoped("```toml\nnetwork = no\n```"), 6, 'texts need "quotes"'),
+        (
+            scoped("```toml\n<<<<<<< a\nrun = []\n=======\n>>>>>>> b\n```"),
+            6,
+            "keep one of the two versions",
+        ),
         (scoped("```toml\nbudget_usd = 1e99999999999999999999\n```"), 6, "exponent"),
         (scoped("```toml\nmax_iterations = " + "9" * 5000 + "\n```"), 6, "cannot be read"),
         (scoped("```toml\nwrite = " + "[" * 5000 + "\n```"), 6, "cannot be read"),

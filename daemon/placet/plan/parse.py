@@ -19,8 +19,8 @@ from placet.note.checkboxes import (
     without_number,
     wrong_with,
 )
-from placet.note.frontmatter import read_toml
-from placet.note.markdown import commented_lines, fence_at, merge_line
+from placet.note.frontmatter import UnresolvedMergeError, read_toml
+from placet.note.markdown import commented_lines, fence_at
 from placet.note.outline import (
     BULLET,
     HEADING,
@@ -80,7 +80,7 @@ def toml_table(text: str, *, decimals: bool) -> dict[str, Any]:
         reason, _, where = str(error).partition(" (at ")
         found = re.match(r"line (\d+)", where)
         line = int(found[1]) - 1 if found else text.count("\n")
-        raise BrokenTomlError(line, reason or "it is nested too deeply") from None
+        raise BrokenTomlError(line, reason or "it is nested too deeply") from error
 
 
 def _decimal(text: str) -> Decimal:
@@ -415,7 +415,7 @@ class _PlanReader:
                 f"the `toml` block cannot be read here: {error}; "
                 + (
                     "keep one of the two versions"
-                    if merge_line(text)
+                    if isinstance(error.__cause__, UnresolvedMergeError)
                     else 'texts need "quotes", lists [brackets]'
                 ),
             )

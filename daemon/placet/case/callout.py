@@ -162,7 +162,7 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         base_branch=case.plan.base_branch,
         base_commit=case.plan.base_commit,
         uncommitted=case.plan.uncommitted,
-        facts=case.plan.facts,
+        about_worktree=case.plan.about_worktree,
         day_usd=case.plan.day_usd,
         command_notes=case.plan.command_notes,
     )
@@ -292,7 +292,8 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     text, complexity = without_box(note.body), complexity_in(note.meta)
     allowed, unseen = _about(text, complexity, what.day_usd, what.command_notes)
     at = allowed.index("") if "" in allowed else len(allowed)  # dangers follow
-    known = [f"**The worktree**: {sentence(' '.join(what.facts))}"] if what.facts else []
+    lacks = sentence(" ".join(what.about_worktree))
+    known = [f"**The worktree**: {lacks}"] if lacks else []
     facts = [*allowed[:at], _place(note.meta, what), *known, *allowed[at:], ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)

@@ -141,11 +141,13 @@ class KnownPlan:
     """Digests of the files that its planning read, by path."""
     basis_digest: str = ""
     """Digest of the text that the current revision starts from."""
+    basis_meaning: str = ""
+    """Meaning of the text that the current revision starts from."""
     base_commit: str = ""
     """The commit that it was planned from, whatever its note says by now."""
     uncommitted: int = 0
     """Number of changed files in the checkout that the planning did not see."""
-    facts: tuple[str, ...] = ()
+    about_worktree: tuple[str, ...] = ()
     """Sentences on what the mission's worktree will lack."""
     day_usd: Decimal = Decimal(0)
     """The limit of a day's work when it was planned; 0 for none."""
@@ -161,8 +163,6 @@ class KnownPlan:
     """Digests of the vault's notes that its agent reads, by path; empty if unknown."""
     names_tools: bool = False
     """Whether placet wrote the line `tools` into its scope."""
-    basis_meaning: str = ""
-    """Meaning of that text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         left="",
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
-        facts=e.about_worktree,
+        about_worktree=e.about_worktree,
         day_usd=e.day_usd,
         command_notes=e.command_notes,
         models=(e.model,),

@@ -1,4 +1,4 @@
-"""Stop planning a request whose text keeps changing without a word from a person."""
+"""Stop planning a request whose text keeps changing without a comment or a command."""
 
 from __future__ import annotations
 

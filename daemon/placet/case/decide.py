@@ -346,8 +346,8 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
 
 # the notice's heading, and what it says after the reason
 _NOT_TO_BE_RUN: Mapping[type[ApprovalVoid], tuple[str, str]] = {
-    SandboxWeakened: ("Asked again", "Move it to System/Active again to have it so."),
-    ModelChanged: ("Asked again", "To have it carried out so, approve it again."),
+    SandboxWeakened: ("Asked again", "To run it there, move it to System/Active again."),
+    ModelChanged: ("Asked again", "To run it with them, approve it again."),
     TextLost: (
         "The journal is damaged",
         "Nothing has run since. To approve the plan as it is now, move it to System/Active.",

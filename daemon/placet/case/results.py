@@ -140,7 +140,7 @@ def _outcome(case: Case, e: MissionEnded) -> LastOutcome:
 
 
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
-    """Publish the report. Archive a completed plan, put a failed one back."""
+    """Publish the report. Archive a completed plan, return a failed one to Inbox/Plans."""
     completed, case = not isinstance(e, MissionFailed), d.case
     outcome = _outcome(case, e)
     d.set(outcome=outcome, stop="")

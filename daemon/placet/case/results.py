@@ -10,27 +10,10 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from placet.activity import Action, Actor, Entity
-from placet.case.callout import (
-    box_edits_to_text,
-    box_of,
-    head_lines,
-    with_box,
-    with_marks,
-)
-from placet.case.case import (
-    Branch,
-    Case,
-    LastOutcome,
-    NoteSeen,
-    Rejection,
-)
+from placet.case.callout import box_edits_to_text, box_of, head_lines, with_box, with_marks
+from placet.case.case import Branch, Case, LastOutcome, NoteSeen, Rejection
 from placet.case.commands import Move, Publish, Rewrite
-from placet.case.decision_builder import (
-    NO_APPROVAL,
-    DecisionBuilder,
-    archived_path,
-    plan_path,
-)
+from placet.case.decision_builder import NO_APPROVAL, DecisionBuilder, archived_path, plan_path
 from placet.case.events import Drafted, MissionEnded, MissionFailed, PlanningFailed
 from placet.case.notes import decision_of
 from placet.codec import sha256

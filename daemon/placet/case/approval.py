@@ -89,11 +89,12 @@ def changed_instructions(case: Case, now: Sequence[tuple[str, str]]) -> str:
     `now` are the digests of today's notes, by path, as in `KnownPlan`.
     """
     known = dict(case.plan.instructions)
-    changed = [code(path) for path, digest in now if known and known.get(path) != digest]
-    if not changed:
+    if not known:
         return ""
     if others := [code(path) for path, _ in now if path not in known]:
         return f"The agent would follow {' and '.join(others)}. Another agent wrote this plan."
+    if not (changed := [code(path) for path, digest in now if known[path] != digest]):
+        return ""
     return (
         f"{' and '.join(changed)} changed after this plan was written, and the agent takes its "
         "instructions from there."

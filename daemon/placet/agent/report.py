@@ -344,6 +344,8 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
             _facts(ended, path, at),
             ended.branch,
             at.named_pictures,
+            doubts=doubts(at.plan, ended.commands),
+            changed_tests=changed_tests(ended.files),
         )
     facts = {
         **_facts(ended, path, at),

@@ -407,6 +407,10 @@ class MissionCompleted(_MissionEnded):
     """The mission carried out its whole plan."""
 
     words: ClassVar[str] = "mission completed"
+    doubts: tuple[str, ...] = ()
+    """As in `LastOutcome`."""
+    changed_tests: str = ""
+    """As in `LastOutcome`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,8 +118,7 @@ def _outcome(case: Case, e: MissionEnded) -> LastOutcome:
     kept = LastOutcome(report_path=e.report_path, branch=e.branch, carried_out=case.approval.digest)
     if isinstance(e, MissionFailed):
         return replace(kept, failure=e.reason, detail=e.detail)
-    doubts, tests = e.facts.get("doubts", ()), e.facts.get("changed_tests", "")
-    return replace(kept, doubts=tuple(doubts), changed_tests=str(tests))
+    return replace(kept, doubts=e.doubts, changed_tests=e.changed_tests)
 
 
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:

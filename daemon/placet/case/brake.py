@@ -27,7 +27,7 @@ def with_planning(case: Case, now: str) -> Case | None:
     recent = [
         (generation, at)
         for generation, at in case.plannings
-        if (moment - datetime.fromisoformat(at)).total_seconds() < WITHIN_S
+        if abs((moment - datetime.fromisoformat(at)).total_seconds()) < WITHIN_S
     ]
     if len(recent) >= MOST_PLANNINGS:
         return None

@@ -34,10 +34,19 @@ from placet.codec import sha256
 from placet.errors import End, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
-from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
+from placet.note.escape import (
+    cell,
+    clean,
+    code,
+    document,
+    fenced,
+    link,
+    literal,
+    paragraphs,
+    sentence,
+)
 from placet.note.frontmatter import Frontmatter, new_note
 from placet.note.hidden_text import shortened, visible
-from placet.note.outline import clean, fenced
 from placet.note.paths import Folder, numbered, report_name, show, show_path
 from placet.plan.comments import Comment, where
 from placet.plan.left_out import left_out

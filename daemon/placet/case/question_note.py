@@ -22,11 +22,21 @@ from placet.case.notes import (
 )
 from placet.codec import sha256
 from placet.note.box import with_box, without_box
-from placet.note.escape import bounded, code, link, literal, paragraphs
+from placet.note.escape import (
+    bounded,
+    clean,
+    code,
+    escaped_text,
+    fenced,
+    link,
+    literal,
+    paragraphs,
+    unescaped_text,
+)
 from placet.note.frontmatter import new_note, read_note, stamp, written_value
 from placet.note.hidden_text import drawn
 from placet.note.markdown import commented_lines
-from placet.note.outline import clean, escaped_text, fenced, outline_of, unescaped_text
+from placet.note.outline import outline_of
 from placet.note.paths import Folder, show
 from placet.plan.comments import with_lines
 from placet.plan.scope import Scope

@@ -42,6 +42,7 @@ _LEADING = re.compile(_TRIMMED)
 _OPEN_CHARACTERS = 200
 
 BREAK = re.compile(r"\r\n|\n|\r")
+BULLET = re.compile(r"([ \t]*(?:[-*+]|[0-9]{1,9}[.)]))(?:[ \t]+|$)(?:\[[ xX]\](?:[ \t]+|$))?")
 
 _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.DOTALL)
 

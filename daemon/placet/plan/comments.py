@@ -9,25 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placet.note.checkboxes import number_in, without_number
-from placet.note.escape import literal
-from placet.note.frontmatter import read_note
-from placet.note.hidden_text import shortened
-from placet.note.markdown import Fence, fence_at
-from placet.note.outline import (
-    BULLET,
-    HEADING,
-    REJECTIONS,
-    Outline,
-    Part,
+from placet.note.escape import (
     clean,
     escaped,
     escaped_text,
+    literal,
     one_line,
-    outline_of,
     unescaped_heading,
     unescaped_text,
     without_templates,
 )
+from placet.note.frontmatter import read_note
+from placet.note.hidden_text import shortened
+from placet.note.markdown import BULLET, Fence, fence_at
+from placet.note.outline import HEADING, REJECTIONS, Outline, Part, outline_of
 from placet.plan.differences import CHANGED, diff_callout
 from placet.wording import counted
 

@@ -19,23 +19,18 @@ from placet.note.checkboxes import (
     without_number,
     wrong_with,
 )
-from placet.note.frontmatter import UnresolvedMergeError, read_toml
-from placet.note.markdown import commented_lines, fence_at
-from placet.note.outline import (
-    BULLET,
-    HEADING,
+from placet.note.escape import (
     LABEL,
-    REJECTIONS,
-    Outline,
-    Part,
     clean,
     one_line,
-    outline_of,
     unescaped,
     unescaped_comments,
     unescaped_heading,
     unescaped_text,
 )
+from placet.note.frontmatter import UnresolvedMergeError, read_toml
+from placet.note.markdown import BULLET, commented_lines, fence_at
+from placet.note.outline import HEADING, REJECTIONS, Outline, Part, outline_of
 from placet.plan.comments import without_comments
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.plan import NOTHING, SECTIONS, LiteralCall, Plan, Section, Step

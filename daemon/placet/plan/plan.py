@@ -20,17 +20,16 @@ from posixpath import normpath
 from typing import Any
 
 from placet.note.checkboxes import box
-from placet.note.outline import (
-    REJECTIONS,
+from placet.note.escape import (
     clean,
     escaped,
     escaped_comments,
     escaped_heading,
     escaped_text,
     fenced,
-    named,
     one_line,
 )
+from placet.note.outline import REJECTIONS, named
 from placet.plan.scope import TOOL_NAME, Scope
 
 SECTIONS = ("steps", "scope", "risks", "review comments")

@@ -16,14 +16,7 @@ from placet.case.notes import inspect_note
 from placet.case.question_note import difference, with_scope
 from placet.note.hidden_text import UnseenKind, find_unseen
 from placet.note.markdown import commented_lines, lines_of
-from placet.plan.comments import (
-    Comment,
-    comments,
-    comments_section,
-    rejection_reason,
-    with_answers,
-    with_comment,
-)
+from placet.plan.comments import Comment, comments, comments_section, with_answers, with_comment
 from placet.plan.differences import SHOWN_CHARS, changed_lines, diff_callout
 from placet.plan.limits import (
     MAX_ACTION_BYTES,
@@ -38,6 +31,7 @@ from placet.plan.limits import (
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import LiteralCall, Plan, Section, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.plan.sections import rejection_reason
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
 AT = "2026-11-21 22:30:00"
@@ -920,23 +914,6 @@ def test_a_comment_cannot_forge_a_plan():
             assert parse_plan(body, TOOLS).steps == VALUE.steps
             body = with_answers(body, [text])
             assert parse_plan(body, TOOLS).steps == VALUE.steps
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("# t\n\n## Rejection\n\ntoo *broad*\n\nreally\n\n## Risks\n", "too *broad*\n\nreally"),
-        ("## Rejection Reason:\r\nno\r\n", "no"),
-        ("### rejection\nno", "no"),
-        ("## Rejection: too broad", "too broad"),
-        ("## Rejection\nmore", "more"),
-        ("# t\n", ""),
-        ("```\n## Rejection\nno\n```", ""),
-        ("## Rejection\n", ""),
-    ],
-)
-def test_rejection_section_gives_reason(body, reason):
-    assert rejection_reason(body) == reason
 
 
 # --- what changed

@@ -78,13 +78,7 @@ from placet.case.transitions import target
 from placet.note.escape import link
 from placet.note.frontmatter import read_note, stamp, without_keys
 from placet.note.paths import Folder
-from placet.plan.comments import (
-    comments,
-    open_comments,
-    placed,
-    uncommented,
-    with_comment,
-)
+from placet.plan.comments import comments, open_comments, placed, uncommented, with_comment
 from placet.plan.differences import changed_lines, diff_callout
 from placet.plan.digest import REQUEST_STAMPS, plan_text
 from placet.wording import local

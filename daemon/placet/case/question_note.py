@@ -38,8 +38,8 @@ from placet.note.hidden_text import drawn
 from placet.note.markdown import commented_lines
 from placet.note.outline import outline_of
 from placet.note.paths import Folder, show
-from placet.plan.comments import with_lines
 from placet.plan.scope import Scope
+from placet.plan.sections import with_lines
 
 HOW_TO_ANSWER = (
     "Tick one box, set the property `answer`, or write below “Answer”. The work waits until you do."

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from placet.note.escape import one_line, unescaped_heading
 from placet.note.markdown import Fence, fence_at, lines_of
 
-REJECTIONS = ("rejection", "rejection reason", "reason for rejection")
 HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 
 

@@ -11,9 +11,10 @@ from typing import Any
 from placet.note.checkboxes import box, boxes, number_in
 from placet.note.escape import literal
 from placet.note.outline import Part, outline_of
-from placet.plan.comments import SECTION, places_of, step_parts, with_lines, without_comments
+from placet.plan.comments import without_comments
 from placet.plan.plan import Plan
 from placet.plan.scope import Scope
+from placet.plan.sections import COMMENTS, places_of, step_parts, with_lines
 from placet.wording import numbered_steps
 
 WRITES = frozenset({"write_file", "edit_file", "delete_file"})
@@ -46,7 +47,7 @@ def text_to_do(body: str, plan: Plan) -> str:
     steps = step_parts(outline)
     removed = {*outline.left_out, *range(next(part.at for part in parts if part.level == 1))}
     for part in parts:
-        if part.level == 2 and (part.name == SECTION or part.name.startswith("rejection")):
+        if part.level == 2 and (part.name == COMMENTS or part.name.startswith("rejection")):
             removed.update(range(part.at, part.end))
     for at, end in ((part.at, part.end) for part in steps):
         removed.update(boxes(whole.lines, at + 1, end, whole.code))

@@ -30,11 +30,12 @@ from placet.note.escape import (
 )
 from placet.note.frontmatter import UnresolvedMergeError, read_toml
 from placet.note.markdown import BULLET, commented_lines, fence_at
-from placet.note.outline import HEADING, REJECTIONS, Outline, Part, outline_of
+from placet.note.outline import HEADING, Outline, Part, outline_of
 from placet.plan.comments import without_comments
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.plan import NOTHING, SECTIONS, LiteralCall, Plan, Section, Step
 from placet.plan.scope import TOOL_NAME, Scope, ScopeProblems, scope_from
+from placet.plan.sections import REJECTIONS
 
 
 @dataclass(frozen=True, slots=True)

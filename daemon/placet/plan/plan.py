@@ -29,8 +29,9 @@ from placet.note.escape import (
     fenced,
     one_line,
 )
-from placet.note.outline import REJECTIONS, named
+from placet.note.outline import named
 from placet.plan.scope import TOOL_NAME, Scope
+from placet.plan.sections import REJECTIONS
 
 SECTIONS = ("steps", "scope", "risks", "review comments")
 NOTHING = frozenset({"", "-", "—", "none", "none known", "n/a", "nothing"})

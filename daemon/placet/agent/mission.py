@@ -77,9 +77,7 @@ from placet.errors import (
 from placet.git.branch_facts import branch_facts
 from placet.git.commit import branch_gone, pins, status
 from placet.git.history import log
-from placet.git.removal import (
-    abandon_worktree,
-)
+from placet.git.removal import abandon_worktree
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks

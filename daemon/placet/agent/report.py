@@ -34,10 +34,19 @@ from placet.codec import sha256
 from placet.errors import End, helps_first, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
-from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
+from placet.note.escape import (
+    cell,
+    clean,
+    code,
+    document,
+    fenced,
+    link,
+    literal,
+    paragraphs,
+    sentence,
+)
 from placet.note.frontmatter import Frontmatter, new_note
 from placet.note.hidden_text import shortened, visible
-from placet.note.outline import clean, fenced
 from placet.note.paths import Folder, numbered, report_name, show, show_path
 from placet.plan.comments import Comment, where
 from placet.plan.left_out import left_out
@@ -354,6 +363,8 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
             _facts(ended, path, at),
             ended.branch,
             at.named_pictures,
+            doubts=doubts(at.plan, ended.commands),
+            changed_tests=changed_tests(ended.files),
         )
     facts = {
         **_facts(ended, path, at),

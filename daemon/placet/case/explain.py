@@ -16,9 +16,8 @@ from placet.case.life_cycle import State
 from placet.case.sorting import text_back
 from placet.chat.messages import ModelErrorKind
 from placet.errors import ENDS, End, FailureClass, helps
-from placet.note.escape import code
+from placet.note.escape import code, escaped
 from placet.note.frontmatter import new_note
-from placet.note.outline import escaped
 from placet.note.paths import show
 from placet.plan.plan import Plan
 from placet.wording import at_most, counted

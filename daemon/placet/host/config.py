@@ -35,8 +35,7 @@ from placet.disk.files import FileLock
 from placet.disk.vault import Vault
 from placet.errors import UserError, cannot_write
 from placet.host.state import expand_home
-from placet.note.frontmatter import read_toml
-from placet.note.markdown import merge_line
+from placet.note.frontmatter import UnresolvedMergeError, read_toml
 from placet.note.paths import CONFIG_PATH
 
 Key = tuple[str, ...]
@@ -416,7 +415,7 @@ def parse(text: str, where: str) -> Config:
         raise UserError(
             f"{where} is not valid TOML: {error}",
             "Keep one of the two versions."
-            if merge_line(text)
+            if isinstance(error, UnresolvedMergeError)
             else "Fix that line; strings need quotes in TOML.",
             exit_code=2,
         ) from error

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 
 from placet.chat.guards import Effect
-from placet.note.outline import one_line
+from placet.note.escape import one_line
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from placet.chat.messages import ToolSpec, Turn, text_block, user_turn
-from placet.chat.text_calls import call_text, described, looks_like_call, text_call, words_in
+from placet.chat.text_calls import (
+    call_text,
+    described,
+    flaw_of,
+    looks_like_call,
+    text_call,
+    words_in,
+)
 from placet.sandbox.box import Level
 from placet.tools.registry import planning
 
@@ -97,6 +104,23 @@ def test_quoted_or_repeated_call_never_counts(shape: str) -> None:
 )
 def test_what_is_not_exactly_a_call_is_none(text: str) -> None:
     assert found(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("I would write it.", ""),
+        (CALL, ""),
+        (f"{CALL}\nDone.", "as the last thing"),
+        (f"{CALL}\n{CALL}", "is not JSON (Extra data"),
+        ('{"name": "write_file", "arguments": {}, "risks": 1, "also": 2}', "`also`, `risks` into"),
+        ('{"name": "write_file", "arguments": {"path": "a}}', "is not JSON (Unterminated string"),
+        ('{"name": "write_file", "arguments": ' + "[" * 100_000 + "}", "is not JSON"),
+    ],
+)
+def test_flaw_of_a_call_is_told(text: str, says: str) -> None:
+    assert says in flaw_of(text)
+    assert bool(flaw_of(text)) == bool(says)
 
 
 def test_example_is_no_call_when_repeated() -> None:

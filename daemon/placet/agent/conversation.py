@@ -48,7 +48,7 @@ from placet.chat.messages import (
     user_turn,
 )
 from placet.chat.sizes import LEAST_WINDOW, Sizes, sizes
-from placet.chat.text_calls import call_text, described, text_call, words_in
+from placet.chat.text_calls import call_text, described, flaw_of, text_call, words_in
 from placet.disk.confine import Root
 from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
@@ -217,7 +217,8 @@ def rounds(
             turns.append(user_turn(results))
         elif reply.turn.blocks or stopped is not StopReason.CONTEXT_FULL:
             is_first = all(step.calls for step in limits.history.steps)
-            turns += _correction(talk.silence[is_first], stopped)
+            flaw = "" if talk.opening.tools == "native" else flaw_of(reply.turn.text)
+            turns += _correction(f"{flaw} {talk.silence[is_first]}".strip(), stopped)
         limits.history = limits.history.with_step(stopped)
 
 

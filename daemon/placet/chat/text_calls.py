@@ -37,6 +37,38 @@ def text_call(text: str, names: Collection[str], told: Iterable[str]) -> ToolUse
     It must be the only thing like a call in `text`, outside of quotes, and no repetition of what
     the model was `told` (requests, files, examples).
     """
+    if (raw := _raw(text)) is None:
+        return None
+    name, arguments = _read(*raw)
+    if name not in names or arguments is None or _squeezed(raw[1]) in _squeezed("\n".join(told)):
+        return None
+    return ToolUse("text", name, arguments)
+
+
+def flaw_of(text: str) -> str:
+    """Return why the call in a model's answer does not count, for the model; "" if it has none."""
+    if not looks_like_call(text):
+        return ""
+    if (raw := _raw(text)) is None:
+        return "Your call does not count: write one call, as the last thing of your answer."
+    try:
+        beside = json.loads(raw[1], strict=False).keys() - _KEYS
+    except (ValueError, AttributeError, RecursionError) as error:
+        return f"Your call does not count: it is not JSON ({error})."
+    if raw[0] is None and beside:
+        listed = ", ".join(f"`{key}`" for key in sorted(beside))
+        return f"Your call does not count: move {listed} into `arguments`, or leave it out."
+    return ""
+
+
+_KEYS = {"name", "type", "arguments", "parameters"}
+
+
+def _raw(text: str) -> tuple[str | None, str] | None:
+    """Return the name and the JSON of the call that a text ends with, as they are written.
+
+    The name is None where the JSON has it.
+    """
     text = text.rstrip()
     begins = _BEGINS.search(text)
     found = None if begins is None else _CALL.fullmatch(text, begins.end())
@@ -47,10 +79,7 @@ def text_call(text: str, names: Collection[str], told: Iterable[str]) -> ToolUse
         return None
     parts = found.groupdict()
     raw = next(filter(None, map(parts.get, ("fence", "attribute", "body", "bare"))))
-    name, arguments = _read(parts["name"], raw)
-    if name not in names or arguments is None or _squeezed(raw) in _squeezed("\n".join(told)):
-        return None
-    return ToolUse("text", name, arguments)
+    return parts["name"], raw
 
 
 def _read(name: str | None, raw: str) -> tuple[str, Mapping[str, Any] | None]:

@@ -45,7 +45,7 @@ def _line(entry: Entry, modules: Collection[str]) -> str:
 
 TOOL = Tool(
     "list_directory",
-    "List a folder, an entry a line: `src/` is a folder, `setup.py 120` a file of 120 bytes.",
+    "List a folder, an entry a line. A folder ends in `/`, a file has its size in bytes.",
     ListDirectory,
     Effect.READ,
     _run,

@@ -410,6 +410,12 @@ def test_all_scope_problems_are_reported_at_once():
     assert [k for k, _ in caught.value.problems] == ["write", "run", "budget_usd", "max_iterations"]
 
 
+def test_command_in_one_string_is_explained():
+    scope = Scope(run=(("python3", "t.py"),))
+    assert "give `python3`" in scope.refusal_run(["python3 t.py"])["error"]
+    assert "begins with no command" in scope.refusal_run(["python2 t.py"])["error"]
+
+
 def test_refusal_lists_what_is_allowed():
     scope = Scope(("src/**",), (("ls", "a b"),))
     assert scope.refusal_write("x")["allowed"] == ["src/**"]

@@ -21,7 +21,6 @@ from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
-from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, describe_bug, passing
 from placet.git.branch_facts import branch_facts
 from placet.git.repository import current_branch, head, identity, resolve
@@ -126,7 +125,7 @@ class Handover:
                 raise WorkerBug(f"a worker ran a plan, and returned: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)
             return self._settled(ports, mission, record, came, cancel)
-        except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
+        except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
             if not isinstance(error, PlacetError):

@@ -14,9 +14,12 @@ from gitkit import git, make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, turns_taken
 from placet.agent import commits, mission
 from placet.chat.messages import Ask, Purpose, Reply
+from placet.errors import ToolError
 from placet.git import run
+from placet.git.removal import WorkNotKept
 from placet.git.run import GitDir, GitError
 from placet.git.worktree import Worktree
+from placet.journal.writes import JournalPaused, LeaseLost
 from vaultkit import DONE, PLAN, TestVault, make_vault, meddling
 
 UNCONTENDED = {"config.lock", "index.lock", "HEAD.lock"}
@@ -84,6 +87,9 @@ def test_lock_at_any_git_call_is_wait(
     [
         GitError(("update-ref",), 1, "no answer within 60 s"),
         PermissionError(13, "Permission denied"),
+        FileNotFoundError(2, "No such file or directory"),
+        WorkNotKept(Path("/w"), ["a"]),
+        ToolError("not_found", "There is no such file."),
         RuntimeError("a bug"),
     ],
 )
@@ -105,6 +111,30 @@ def test_error_of_tidying_fails_no_mission(
     (left,) = (one for one in vault.state.glob("*/worktrees/*") if one.is_dir())
     vault.here()
     assert not left.exists()
+
+
+@pytest.mark.parametrize("error", [LeaseLost("token 1"), JournalPaused("closed")])
+def test_lost_lease_while_tidying_is_no_end(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise error
+
+    raised: list[BaseException] = []
+    monkeypatch.setattr(commits, "remove_worktree", refused)
+    with looping(vault) as running:
+        run_mission = running.loop.dispatch.run_mission
+
+        def watched(*given: Any) -> Any:
+            try:
+                return run_mission(*given)
+            except Exception as found:
+                raised.append(found)
+                raise
+
+        running.loop.dispatch.run_mission = watched
+        running.settle()
+    assert raised[0] is error
 
 
 def test_slow_disk_after_last_commit_is_wait(

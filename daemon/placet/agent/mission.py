@@ -63,7 +63,6 @@ from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import GuardSettings, iteration_cap
 from placet.chat.messages import Purpose, StopReason
-from placet.disk.errors import VaultTrouble
 from placet.errors import (
     End,
     Interrupted,
@@ -83,6 +82,7 @@ from placet.git.removal import (
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
+from placet.journal.writes import JournalPaused, LeaseLost
 from placet.note.paths import show
 from placet.plan.comments import placed
 from placet.plan.left_out import text_to_do
@@ -354,7 +354,7 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
     except (Postponed, AsksPerson):
         record.end_run()
         raise
-    except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
+    except (UserError, GitError, RepositoryChanged, OSError) as error:
         worktree = path_of(ports, case, record)
         if isinstance(error, PermissionError) and Path(str(error.filename)).is_relative_to(
             worktree
@@ -364,13 +364,13 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
         if cause := passing(error):
             record.end_run()
             raise Postponed(cause, MACHINE_RETRY_S, WaitReason.MACHINE) from error
-        if not isinstance(error, PlacetError):
+        if not isinstance(error, PlacetError) and not record.has(ENDED):
             raise
-        return _trouble_result(ports, mission, error, End.REPOSITORY, record)
-    except Exception as error:  # a mistake of placet's as it tidies up
-        if isinstance(error, PlacetError) or not record.has(ENDED):
+        return _trouble_result(ports, mission, UserError(str(error)), End.REPOSITORY, record)
+    except Exception as error:  # placet was tidying up after the mission
+        if isinstance(error, Stop | LeaseLost | JournalPaused) or not record.has(ENDED):
             raise
-        bug = UserError(describe_bug(error))
+        bug = UserError(str(error) if isinstance(error, PlacetError) else describe_bug(error))
         return _trouble_result(ports, mission, bug, End.INTERNAL_ERROR, record)
     finally:
         record.close()

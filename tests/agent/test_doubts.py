@@ -14,7 +14,7 @@ from gitkit import git, make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, turns_taken
 from placet.agent import commits, mission
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.errors import ToolError
+from placet.errors import ToolError, UserError
 from placet.git import run
 from placet.git.removal import WorkNotKept
 from placet.git.run import GitDir, GitError
@@ -26,14 +26,16 @@ UNCONTENDED = {"config.lock", "index.lock", "HEAD.lock"}
 """Locks that no git call of a mission takes."""
 
 
+WRITE, *REST = DONE[0]["calls"]  # the round between them is saved at a checkpoint
+
+
 @pytest.fixture
 def vault(tmp_path: Path) -> TestVault:
     """A vault with a planned request for the repository `repo` beside it."""
     made = make_vault(tmp_path)
     repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
     made.configure(f'[portals.code]\npath = "{repo}"\n')
-    write, *rest = DONE[0]["calls"]  # the round between them is saved at a checkpoint
-    made.plays(PLAN, [write], rest)
+    made.plays(PLAN, [WRITE], REST)
     made.drop("---\nportal: code\n---\nSay hello.\n")
     made.here()
     made.approve()
@@ -111,6 +113,23 @@ def test_error_of_tidying_fails_no_mission(
     (left,) = (one for one in vault.state.glob("*/worktrees/*") if one.is_dir())
     vault.here()
     assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "error", [GitError(("for-each-ref",), 1, "no answer"), UserError("a"), OSError("b")]
+)
+def test_leftovers_of_others_change_no_result(
+    vault: TestVault, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(commits, "delete_leftovers", refused)
+    vault.plays(PLAN, [WRITE], [("give_up", {"reason": "I cannot."})])
+    vault.here()
+    (failed,) = (row["metadata"] for row in vault.rows("execution.failed"))
+    assert failed["reason"] == "gave_up"
+    assert f"`{failed['kept']}`" in vault.reports()[0].read_text()
 
 
 @pytest.mark.parametrize("error", [LeaseLost("token 1"), JournalPaused("closed")])

@@ -32,7 +32,7 @@ from placet.case.life_cycle import OPEN
 from placet.case.mission_result import ChangedFile, Drifted, MissionResult
 from placet.chat.guards import Effect
 from placet.disk.confine import Root
-from placet.errors import End, Stop, UserError
+from placet.errors import End, Stop, ToolError, UserError
 from placet.git.checkpoint import delete_ref, leave_out, save, save_commit
 from placet.git.commit import (
     Writing,
@@ -339,14 +339,18 @@ def with_kept_ref(drift: Drifted | None, kept: str) -> Drifted | None:
 
 
 def delete_old_leftovers(ports: Ports, repo: Repo, record: Record) -> None:
-    """Delete refs and worktrees that long finished missions left, and journal it."""
+    """Delete refs and worktrees that long finished missions left, and journal it.
+
+    If git or the disk refuses, the next mission does it: this one's result does not depend on it.
+    """
     with ports.journal.read() as reader:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
     before = now - timedelta(days=ports.config.daemon.tidy_after_days)
-    gone = delete_leftovers(
-        repo, ports.worktrees, live, before, now, partial(blank_secrets, own=ports.secrets)
-    )
+    redact_in = partial(blank_secrets, own=ports.secrets)
+    gone: list[str] = []
+    with suppress(GitError, RepositoryChanged, UserError, ToolError, OSError):
+        gone = delete_leftovers(repo, ports.worktrees, live, before, now, redact_in)
     if gone:
         facts = {"path": str(repo.path), "gone": gone}
         record.log(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))

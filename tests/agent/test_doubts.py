@@ -10,13 +10,16 @@ from typing import Any, BinaryIO
 
 import pytest
 
+from benchkit import recorded
 from gitkit import git, make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, turns_taken
 from placet.agent import commits, mission
+from placet.case.mission_result import MissionResult, Spent, StepDone
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.errors import ToolError, UserError
 from placet.git import run
 from placet.git.removal import WorkNotKept
+from placet.git.repository import open_repo
 from placet.git.run import GitDir, GitError
 from placet.git.worktree import Worktree
 from placet.journal.writes import JournalPaused, LeaseLost
@@ -194,3 +197,28 @@ def test_commit_of_another_person_is_named(tmp_path: Path) -> None:
             run.settle()
     said = f"- The branch has commits that are not the mission's: {commits_made[0][:12]} by "
     assert said in vault.reports()[0].read_text()
+
+
+def test_commit_of_another_person_is_named_after_merge(tmp_path: Path) -> None:
+    """As many commits are ahead of `main` as the mission made, but one is another person's."""
+    folder = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    base = git(folder, "rev-parse", "main")
+    shas = [base]
+    for _ in range(2):
+        shas.append(git(folder, "commit-tree", "-p", shas[-1], "-m", "x", "main^{tree}"))
+    _, own, theirs = shas
+    git(folder, "update-ref", "refs/heads/feat/x", theirs)
+    git(folder, "update-ref", "refs/heads/main", own)
+    done = MissionResult(
+        spent=Spent(),
+        repository="r",
+        branch="feat/x",
+        base=base,
+        commit=theirs,
+        steps=(StepDone(1, "", own),),
+    )
+    with recorded(tmp_path) as (record, _):
+        after = mission.facts_after(open_repo(folder), record, done, "main")
+    assert after.ahead == 1
+    assert theirs[:12] in after.notes[0]
+    assert own[:12] not in after.notes[0]

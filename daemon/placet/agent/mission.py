@@ -144,23 +144,21 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
             leftovers=tuple(redact(path, secrets)[0] for path in rest.leftovers),
-            after=_after(steps, result.added) if last != tree.base else None,
         )
     )
+    if result.commit:
+        base_branch = work.mission.case.plan.base_branch
+        result = replace(result, after=facts_after(repo, record, result, base_branch))
     record.settle(ENDED, result)
     return result
 
 
-def _after(steps: StepsUnderway, added: Sequence[str]) -> After:
-    """Return git's facts on the branch, with the commits in it that are not the mission's."""
-    work = steps.work
-    tree, base_branch = work.tree, work.mission.case.plan.base_branch
-    after = branch_facts(work.repo, tree.branch, base_branch, added)
-    own = {work.record.get(LAST_COMMIT), *(step.commit for step in steps.done.values())}
-    if after.ahead == len(own - {None, ""}):
-        return after
+def facts_after(repo: Repo, record: Record, ended: MissionResult, base_branch: str) -> After:
+    """Return git's facts on a success's branch, with its commits that are not the mission's."""
+    after = branch_facts(repo, ended.branch, base_branch, ended.added)
+    own = {record.get(LAST_COMMIT), *(step.commit for step in ended.steps)}
     with _waits_if(committed=True):
-        made = log(work.repo, tree.ref, f"^{tree.base}")
+        made = log(repo, f"refs/heads/{ended.branch}", f"^{ended.base}")
     others = [f"{one.sha[:12]} by {show(one.author)}" for one in made if one.sha not in own]
     if not others:
         return after

@@ -22,7 +22,6 @@ from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.errors import End, Interrupted, PlacetError, UserError, describe_bug, passing
-from placet.git.branch_facts import branch_facts
 from placet.git.repository import current_branch, head, identity, resolve
 from placet.git.run import Author, GitError, Repo, RepositoryChanged
 from placet.journal.writer import JournalAccess
@@ -320,13 +319,7 @@ class Handover:
         delete_old_leftovers(ports, repo, record)
         self.sent.pop(case.trace_id, None)
         clear_remote(ports, case, [head(repo)])
-        if not ended.ok:
-            return replace(ended, left_at="")
-        into = case.plan.base_branch
-        return replace(
-            ended,
-            after=branch_facts(repo, ended.branch, into, ended.added) if ended.commit else None,
-        )
+        return replace(ended, left_at="")  # a folder of the worker's machine
 
 
 def _text(path: Path) -> str:

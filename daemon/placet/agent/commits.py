@@ -244,7 +244,7 @@ def clean_up(
     path, place = path_of(ports, mission.case, record), record.get(PLACE)
     assert place is not None, "a mission with a branch has its place on the record"
     # not from the mission's result, which a worker may have written
-    ended = replace(ended, branch=place.branch, base=place.base)
+    ended = replace(ended, branch=place.branch, base=place.base, left_at="")
     try:
         tree = open_worktree(repo, path, place.branch, place.base)
     except RepositoryChanged:  # already removed, before a crash

@@ -85,7 +85,7 @@ class CommandRun:
     check: str = ""
     """The planned command that this was a run of; empty for any other command."""
     before_change: bool = False
-    """Whether no file had been changed yet."""
+    """Whether nothing that ran before it may have changed a file."""
 
 
 MOST_FILES = 200

@@ -112,6 +112,7 @@ def test_error_of_tidying_fails_no_mission(
     report = vault.reports()[0].read_text()
     assert "status: completed" in report
     assert "placet could not remove the worktree" in report
+    assert "The daemon tries again when it starts. The error was: " in report
     assert str(error.args[-1] if isinstance(error, RuntimeError) else "") in report
     (left,) = (one for one in vault.state.glob("*/worktrees/*") if one.is_dir())
     vault.here()

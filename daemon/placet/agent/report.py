@@ -528,8 +528,8 @@ def _untidied(ended: MissionResult) -> list[str]:
     """Return what is left of a finished mission, and why."""
     return [
         "",
-        f"placet could not remove the worktree {code(show(ended.left_at))}: "
-        f"{literal(ended.detail)} It tries again when the daemon starts.",
+        f"placet could not remove the worktree {code(show(ended.left_at))}. The daemon tries again "
+        f"when it starts. The error was: {literal(ended.detail)}",
     ]
 
 

@@ -64,7 +64,8 @@ class TextFile:
 
         `old` is matched with the text as it is shown, but not in secrets (`known` are further
         ones). Every other byte stays, and each line keeps its end. Raises ToolError
-        `other_encoding` for text that the file cannot hold.
+        `other_encoding` for text that the file cannot hold, and `mixed_line_ends` for an edit that
+        would join two lines.
         """
         if not self.codec and not (old + new).isascii():
             raise ToolError(
@@ -103,7 +104,14 @@ class TextFile:
                 filled.append(_filled(new, its))
             kept, at = ends[at : at + part.count("\n")], at + part.count("\n")
             filled.append(_filled(part, kept))
-        return "".join(filled)
+        after = "".join(filled)
+        if _newlines(after) != shown.replace(old, new):  # a lone CR came before an LF
+            raise ToolError(
+                "mixed_line_ends",
+                f"{self.path} mixes line ends so that this edit would join two lines. Leave it to "
+                "a person.",
+            )
+        return after
 
     def rewritten(self, content: str) -> bytes:
         """Return the file's bytes with another content, in the file's form.

@@ -64,6 +64,7 @@ from placet.plan.plan import Plan
 from placet.secrets import redact
 from placet.tools.commit_secrets import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.tools.registry import BY_NAME
+from placet.tools.text_file import is_binary
 
 MAX_IGNORED = 1_000
 """Maximum of ignored files that an end names."""
@@ -137,13 +138,10 @@ def commit(work: RunningMission, subject: str, body: str) -> ScopedCommit:
         return ScopedCommit(sha, kept, left_out, (*worktree.caches, *left))
 
 
-_LOOKED_AT_BYTES = 8192
-
-
 def _without_leftovers(staged: Staged, by_name: Sequence[str], left: list[str]) -> Staged:
     """Yield what is work; put into `left` new files that are not text, unless named in full."""
     for change, data in staged:
-        is_text = data is None or b"\0" not in data[:_LOOKED_AT_BYTES]
+        is_text = data is None or not is_binary(data)
         if is_text or change.status != "A" or change.path in by_name:
             yield change, data
         else:

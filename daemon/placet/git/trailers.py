@@ -17,9 +17,6 @@ from placet.git.run import (
     ask,
 )
 
-MAX_REVERTS = 50
-
-
 TRACED = "^[[:space:]]*Placet-Trace: "
 
 

@@ -172,7 +172,7 @@ def _done_before(case: Case) -> str:
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""
 
-SILENCE = "Nobody reads this text. Submit the plan: Call `submit_plan` now."
+SILENCE = "Nobody reads this text. Call `submit_plan` now."
 """The answer to a turn that called no tool."""
 
 WAY_OUT = "call `submit_plan` with what you know by now"

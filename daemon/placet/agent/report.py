@@ -152,8 +152,8 @@ def files_table(work: MissionResult) -> str:
     if work.leftovers:
         lines += [
             "",
-            f"Left behind by commands, so in no commit: {listed(work.leftovers)}. placet commits "
-            "no cache, and a new file that is not text only if `write` names it in full."
+            f"Left behind by commands, so in no commit: {listed(work.leftovers)}. placet does "
+            "not commit caches. It commits a new binary file only if `write` names it in full."
             + (f" The files are kept at `{work.kept}`." if work.kept else ""),
         ]
     if work.not_kept:

@@ -20,6 +20,7 @@ from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
 from placet.case.question_note import answer_in
 from placet.case.stray_keys import stray_keys
+from placet.git.run import GitError
 from placet.git.trailers import trailer_values
 from placet.note.escape import code, paragraphs, sentence
 from placet.note.frontmatter import read_note
@@ -154,6 +155,11 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
         lambda n: "EPERM " * n,
         lambda text: sandbox_reasons(text, network=False),
         2_000,
+    ),
+    "locks in one line of git's output": (
+        lambda n: "lock " * n,
+        lambda text: GitError(("fetch",), 1, text),
+        4_000,
     ),
     "blank lines of a commit message": (
         lambda n: "\n" * n,

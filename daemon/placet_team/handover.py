@@ -21,9 +21,7 @@ from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
-from placet.disk.errors import VaultTrouble
 from placet.errors import End, Interrupted, PlacetError, UserError, describe_bug, passing
-from placet.git.branch_facts import branch_facts
 from placet.git.repository import current_branch, head, identity, resolve
 from placet.git.run import Author, GitError, Repo, RepositoryChanged
 from placet.journal.writer import JournalAccess
@@ -126,7 +124,7 @@ class Handover:
                 raise WorkerBug(f"a worker ran a plan, and returned: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)
             return self._settled(ports, mission, record, came, cancel)
-        except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
+        except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
             if not isinstance(error, PlacetError):
@@ -321,13 +319,7 @@ class Handover:
         delete_old_leftovers(ports, repo, record)
         self.sent.pop(case.trace_id, None)
         clear_remote(ports, case, [head(repo)])
-        if not ended.ok:
-            return replace(ended, left_at="")
-        into = case.plan.base_branch
-        return replace(
-            ended,
-            after=branch_facts(repo, ended.branch, into, ended.added) if ended.commit else None,
-        )
+        return replace(ended, left_at="")  # a folder of the worker's machine
 
 
 def _text(path: Path) -> str:

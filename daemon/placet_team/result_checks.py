@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from placet.agent.commits import files_between, with_kept_ref
 from placet.agent.drift import changed_under
+from placet.agent.mission import facts_after
 from placet.agent.model_call import spent_in
 from placet.agent.planner import facts_of
 from placet.agent.record import BASE, PLACE, Record
@@ -110,7 +111,9 @@ def checked_end(
         repository=str(repo.path),
     )
     if given.ok:
-        return replace(given, commit=last)
+        base_branch = mission.case.plan.base_branch
+        after = facts_after(repo, record, given, base_branch) if last else None
+        return replace(given, commit=last, after=after)
     drift, end = given.drift, given.end
     if drift is not None:
         drift = with_kept_ref(changed_under(mission, repo, base, record), given.kept)

@@ -214,6 +214,7 @@ def test_planning_limit_is_detected(tmp_path: Path) -> None:
 # --- what a person would call completed
 
 CHECK = ("run_command", {"command": "python3", "args": ["check.py"]})
+OTHER = ("run_command", {"command": "python3", "args": ["check.py", "further"]})
 FIX = ("write_file", {"path": "tests/test_calc.py", "content": "pass\n"})
 BREAK = ("write_file", {"path": "fine", "content": ""})
 FAILED = "The last run of `python3 check.py` failed (exit code 1)"
@@ -249,6 +250,8 @@ def checked(folder: Path, *calls: tuple[str, dict[str, Any]], check: str = "") -
             f"{FAILED}; it failed before the first change, too.",
         ),
         ([CHECK, FIX, done(1), FINISH], f"{FAILED}, before the first change."),
+        # another command may have changed files
+        ([OTHER, CHECK, FIX, CHECK, done(1), FINISH], f"{FAILED}."),
         ([FIX, done(1), FINISH], "`python3 check.py` never ran."),
     ],
 )

@@ -1,4 +1,4 @@
-"""Test that twice the text takes about twice the time, so that no note blocks the loop.
+"""Test that twice the text takes about twice the time, so that no text blocks the loop.
 
 It asserts the growth of time, not seconds.
 """
@@ -20,6 +20,8 @@ from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
 from placet.case.question_note import answer_in
 from placet.case.stray_keys import stray_keys
+from placet.git.run import GitError
+from placet.git.trailers import trailer_values
 from placet.note.escape import code, paragraphs, sentence
 from placet.note.frontmatter import read_note
 from placet.note.hidden_text import find_unseen
@@ -33,6 +35,7 @@ from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.plan.sections import rejection_reason
 from placet.secrets import outside, redact
+from placet.tools.run_command import sandbox_reasons
 from placet.tools.shorten import cut, fold
 
 MOST = 2.5
@@ -138,6 +141,26 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
     "spans that are never closed": (lambda n: "``a`" * n, find_unseen, 8_000),
     "escaped brackets in a sentence": (lambda n: "![" * n, sentence, 8_000),
     "bars in a sentence": (lambda n: "|" * n + "a", sentence, 8_000),
+    "sockets in one line of a command's output": (
+        lambda n: "socket " * n,
+        lambda text: sandbox_reasons(text, network=False),
+        2_000,
+    ),
+    "permissions in one line of a command's output": (
+        lambda n: "EPERM " * n,
+        lambda text: sandbox_reasons(text, network=False),
+        2_000,
+    ),
+    "locks in one line of git's output": (
+        lambda n: "lock " * n,
+        lambda text: GitError(("fetch",), 1, text),
+        4_000,
+    ),
+    "blank lines of a commit message": (
+        lambda n: "\n" * n,
+        lambda text: trailer_values("Placet-Trace", text),
+        4_000,
+    ),
     "foreign words": (
         lambda n: "`a` [b](c) $ ``" * n,
         lambda text: (code(text), paragraphs(text), sentence(text)),

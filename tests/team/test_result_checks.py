@@ -36,7 +36,7 @@ OF_PLAN = 'if isinstance(given, Drafted):\n        return replace(given, text=b"
 BASE = """if isinstance(given, MissionResult) and given.ok:
         steps = tuple(replace(step, commit="f" * 40) for step in given.steps)
         work = {"files": (), "steps": steps, "kept": "refs/heads/x"}
-        given = replace(given, base=given.commit, **work)
+        given = replace(given, base=given.commit, left_at="/worker/path", **work)
     return given"""
 SPENT = """if isinstance(given, MissionResult) and given.ok:
         given = replace(given, spent=Spent(99, 10**15))
@@ -55,7 +55,9 @@ from placet.agent.record import ENDED, Record
 settle = Record.settle
 def forge(self, entry, value, *rows, **how):
     if entry == ENDED:
-        value = replace(value, branch="other", base=TIP, commit="")
+        after = replace(value.after, notes=("All is well.",))
+        where = {"branch": "other", "base": TIP, "left_at": "/worker/path"}
+        value = replace(value, commit="", after=after, **where)
     return settle(self, entry, value, *rows, **how)
 Record.settle = forge"""
 
@@ -118,6 +120,7 @@ def test_report_shows_git_facts_despite_forged_result(team: TestTeam, how: str) 
     assert "hello.txt" in report
     assert "ffffffff" not in report
     assert "refs/heads/x" not in report
+    assert "/worker/path" not in report
     assert "after 1 iteration\n" in report
 
 
@@ -146,4 +149,7 @@ def test_forged_end_record_deletes_no_branch(team: TestTeam) -> None:
     assert "refs/heads/other" in refs
     (branch,) = [ref for ref in refs if ref.startswith("refs/heads/feat/")]
     (report,) = team.vault.root.glob("Knowledge/Reports/*.md")
-    assert f"Branch `{branch.removeprefix('refs/heads/')}`" in report.read_text()
+    text = report.read_text()
+    assert f"Branch `{branch.removeprefix('refs/heads/')}`" in text
+    assert "/worker/path" not in text
+    assert "All is well." not in text

@@ -128,6 +128,14 @@ def test_mixed_lines_keep_their_own_ends(old: str, new: str, after: bytes) -> No
     assert tools.files["a.txt"] == after
 
 
+def test_edit_that_would_join_lines_is_refused() -> None:
+    """A lone CR before an LF reads as one line end."""
+    tools = tools_on(b"\r\xc3\xa9\na", Attributes())
+    edit = {"path": "a.txt", "old": "\u00e9\na", "new": "\n"}
+    assert refused(tools.dispatch("edit_file", edit)) == "mixed_line_ends"
+    assert tools.files["a.txt"] == b"\r\xc3\xa9\na"
+
+
 def test_edit_changes_no_other_byte() -> None:
     dice = random.Random(7)
     for _ in range(300):

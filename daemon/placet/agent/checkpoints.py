@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from placet.agent.record import BRANCH, CALL, CHECKPOINT, LITERAL, PLACE, REPLY, Key, Record
@@ -14,6 +15,7 @@ from placet.chat.messages import ToolUse
 from placet.errors import Stop, ToolError
 from placet.git.checkpoint import delete_ref, restore, save
 from placet.git.commit import commit_message
+from placet.git.index import Staged
 from placet.git.repository import resolve
 from placet.git.run import GitError, RepositoryChanged
 from placet.tools.base import Outcome, Toolbox
@@ -24,7 +26,8 @@ from placet.tools.registry import BY_NAME
 def keep(work: RunningMission, entry: Key[str]) -> None:
     """Save the worktree as a commit on the mission's hidden ref, and record the commit.
 
-    Nothing is saved if git would store a secret with it; the record then says so.
+    Nothing is saved if git would store a secret with it, or if a file cannot be searched for
+    secrets; the record then says so.
     """
     record, case = work.record, work.mission.case
     if record.has(entry) or record.halt is not None:
@@ -43,7 +46,7 @@ def keep(work: RunningMission, entry: Key[str]) -> None:
             ref,
             message,
             work.ports.clock.wall(),
-            lambda staged: refuse_secrets(work.tree, staged, work.place.secrets),
+            partial(_refuse_incomplete, work),
         )
     except ToolError:
         kept = ""
@@ -56,6 +59,18 @@ def keep(work: RunningMission, entry: Key[str]) -> None:
             with suppress(GitError):
                 delete_ref(work.repo, ref, kept)
         raise
+
+
+def _refuse_incomplete(work: RunningMission, staged: Staged) -> Sequence[str]:
+    """Raise ToolError for a secret, and for a file that the checkpoint would lack.
+
+    A restore would delete that file. A record that is carried to other machines has no whole
+    worktree to fall back on: its checkpoint lacks the files that are returned.
+    """
+    left = refuse_secrets(work.tree, staged, work.place.secrets)
+    if left and work.record.carrier is None:
+        raise ToolError("unchecked", "A file cannot be searched for secrets.")
+    return left
 
 
 def keep_turn(work: RunningMission, entry: Key[str], uses: Sequence[ToolUse]) -> None:

@@ -32,7 +32,7 @@ from placet.case.life_cycle import OPEN
 from placet.case.mission_result import ChangedFile, Drifted, MissionResult
 from placet.chat.guards import Effect
 from placet.disk.confine import Root
-from placet.errors import End, Stop, UserError
+from placet.errors import End, Stop, ToolError, UserError
 from placet.git.checkpoint import delete_ref, leave_out, save, save_commit
 from placet.git.commit import (
     Writing,
@@ -64,6 +64,7 @@ from placet.plan.plan import Plan
 from placet.secrets import redact
 from placet.tools.commit_secrets import blank_secrets, refuse_not_kept, refuse_secrets
 from placet.tools.registry import BY_NAME
+from placet.tools.text_file import is_binary
 
 MAX_IGNORED = 1_000
 """Maximum of ignored files that an end names."""
@@ -137,13 +138,10 @@ def commit(work: RunningMission, subject: str, body: str) -> ScopedCommit:
         return ScopedCommit(sha, kept, left_out, (*worktree.caches, *left))
 
 
-_LOOKED_AT_BYTES = 8192
-
-
 def _without_leftovers(staged: Staged, by_name: Sequence[str], left: list[str]) -> Staged:
     """Yield what is work; put into `left` new files that are not text, unless named in full."""
     for change, data in staged:
-        is_text = data is None or b"\0" not in data[:_LOOKED_AT_BYTES]
+        is_text = data is None or not is_binary(data)
         if is_text or change.status != "A" or change.path in by_name:
             yield change, data
         else:
@@ -244,7 +242,7 @@ def clean_up(
     path, place = path_of(ports, mission.case, record), record.get(PLACE)
     assert place is not None, "a mission with a branch has its place on the record"
     # not from the mission's result, which a worker may have written
-    ended = replace(ended, branch=place.branch, base=place.base)
+    ended = replace(ended, branch=place.branch, base=place.base, left_at="")
     try:
         tree = open_worktree(repo, path, place.branch, place.base)
     except RepositoryChanged:  # already removed, before a crash
@@ -339,14 +337,18 @@ def with_kept_ref(drift: Drifted | None, kept: str) -> Drifted | None:
 
 
 def delete_old_leftovers(ports: Ports, repo: Repo, record: Record) -> None:
-    """Delete refs and worktrees that long finished missions left, and journal it."""
+    """Delete refs and worktrees that long finished missions left, and journal it.
+
+    If git or the disk refuses, the next mission does it: this one's result does not depend on it.
+    """
     with ports.journal.read() as reader:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
     before = now - timedelta(days=ports.config.daemon.tidy_after_days)
-    gone = delete_leftovers(
-        repo, ports.worktrees, live, before, now, partial(blank_secrets, own=ports.secrets)
-    )
+    redact_in = partial(blank_secrets, own=ports.secrets)
+    gone: list[str] = []
+    with suppress(GitError, RepositoryChanged, UserError, ToolError, OSError):
+        gone = delete_leftovers(repo, ports.worktrees, live, before, now, redact_in)
     if gone:
         facts = {"path": str(repo.path), "gone": gone}
         record.log(record.row(Action.GIT_TIDIED, Actor.SYSTEM, Entity.REPOSITORY, **facts))

@@ -251,7 +251,7 @@ def bring_into(tree: Worktree, what: Brought, known: Sequence[str]) -> None:
             if not source.exists():
                 continue
             size = (source.lstat() if _is_link(source) else source.stat()).st_size
-            if size <= min(left, _MAX_FILE_BYTES) and not _is_secret(source, file, known):
+            if size <= min(left, _MAX_FILE_BYTES) and not _must_stay_out(source, file, known):
                 left -= size
                 _copy_file(source, tree.path, file, now)
 
@@ -290,8 +290,8 @@ def _files_below(top: Path, path: PurePosixPath) -> Iterator[PurePosixPath]:
         yield from (PurePosixPath(Path(folder, name).relative_to(top)) for name in sorted(names))
 
 
-def _is_secret(source: Path, path: PurePosixPath, known: Sequence[str]) -> bool:
-    """Return whether a file is no plain file, or leads out, or holds a secret.
+def _must_stay_out(source: Path, path: PurePosixPath, known: Sequence[str]) -> bool:
+    """Return whether a file is not a plain file, leads out of the checkout, or holds a secret.
 
     A link to a file of the system, as automake makes them, is that file.
     """
@@ -305,7 +305,7 @@ def _is_secret(source: Path, path: PurePosixPath, known: Sequence[str]) -> bool:
 
 
 def _is_link(path: Path) -> bool:
-    """Return whether this is a link, but none to a file of the system."""
+    """Return whether this is a link that does not lead to a system file."""
     return path.is_symlink() and not any(map(path.resolve().is_relative_to, SYSTEM))
 
 

@@ -230,7 +230,7 @@ class MissionLimits:
                 WaitReason.DAY,
             )
         else:
-            what = f"Today's budget has no room for this call ({used}). It is made tomorrow."
+            what = f"Today's budget has no room for this call ({used}). placet makes it tomorrow."
             why = WaitReason.ROOM
         raise_it = f"To raise it: placet config set limits.{key} {more}"
         return Postponed(f"{what}\n{raise_it}", left_s, why)

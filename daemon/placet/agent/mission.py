@@ -63,7 +63,6 @@ from placet.chat.budget import Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import GuardSettings, iteration_cap
 from placet.chat.messages import Purpose, StopReason
-from placet.disk.errors import VaultTrouble
 from placet.errors import (
     End,
     Interrupted,
@@ -81,6 +80,7 @@ from placet.git.removal import abandon_worktree
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
+from placet.journal.writes import JournalPaused, LeaseLost
 from placet.note.paths import show
 from placet.plan.comments import placed
 from placet.plan.left_out import text_to_do
@@ -142,23 +142,21 @@ def conclude(steps: StepsUnderway, stop: Stop | None, summary: str) -> MissionRe
             commit=last if last != tree.base else "",
             ignored=tuple(redact(path, secrets)[0] for path in ignored(work)),
             leftovers=tuple(redact(path, secrets)[0] for path in rest.leftovers),
-            after=_after(steps, result.added) if last != tree.base else None,
         )
     )
+    if result.commit:
+        base_branch = work.mission.case.plan.base_branch
+        result = replace(result, after=facts_after(repo, record, result, base_branch))
     record.settle(ENDED, result)
     return result
 
 
-def _after(steps: StepsUnderway, added: Sequence[str]) -> After:
-    """Return git's facts on the branch, with the commits in it that are not the mission's."""
-    work = steps.work
-    tree, base_branch = work.tree, work.mission.case.plan.base_branch
-    after = branch_facts(work.repo, tree.branch, base_branch, added)
-    own = {work.record.get(LAST_COMMIT), *(step.commit for step in steps.done.values())}
-    if after.ahead == len(own - {None, ""}):
-        return after
+def facts_after(repo: Repo, record: Record, ended: MissionResult, base_branch: str) -> After:
+    """Return git's facts on a success's branch, with its commits that are not the mission's."""
+    after = branch_facts(repo, ended.branch, base_branch, ended.added)
+    own = {record.get(LAST_COMMIT), *(step.commit for step in ended.steps)}
     with _waits_if(committed=True):
-        made = log(work.repo, tree.ref, f"^{tree.base}")
+        made = log(repo, f"refs/heads/{ended.branch}", f"^{ended.base}")
     others = [f"{one.sha[:12]} by {show(one.author)}" for one in made if one.sha not in own]
     if not others:
         return after
@@ -357,7 +355,7 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
     except (Postponed, AsksPerson):
         record.end_run()
         raise
-    except (UserError, GitError, RepositoryChanged, VaultTrouble, OSError) as error:
+    except (UserError, GitError, RepositoryChanged, OSError) as error:
         worktree = path_of(ports, case, record)
         if isinstance(error, PermissionError) and Path(str(error.filename)).is_relative_to(
             worktree
@@ -367,13 +365,13 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
         if cause := passing(error):
             record.end_run()
             raise Postponed(cause, MACHINE_RETRY_S, WaitReason.MACHINE) from error
-        if not isinstance(error, PlacetError):
+        if not isinstance(error, PlacetError) and not record.has(ENDED):
             raise
-        return _trouble_result(ports, mission, error, End.REPOSITORY, record)
-    except Exception as error:  # a mistake of placet's as it tidies up
-        if isinstance(error, PlacetError) or not record.has(ENDED):
+        return _trouble_result(ports, mission, UserError(str(error)), End.REPOSITORY, record)
+    except Exception as error:  # placet was tidying up after the mission
+        if isinstance(error, Stop | LeaseLost | JournalPaused) or not record.has(ENDED):
             raise
-        bug = UserError(describe_bug(error))
+        bug = UserError(str(error) if isinstance(error, PlacetError) else describe_bug(error))
         return _trouble_result(ports, mission, bug, End.INTERNAL_ERROR, record)
     finally:
         record.close()

@@ -203,7 +203,7 @@ MAX_NAMED, LEAST_CHARS = 1_000, 200
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""
 
-SILENCE = "Nobody reads this text. Submit the plan: Call `submit_plan` now."
+SILENCE = "Nobody reads this text. Call `submit_plan` now."
 """The answer to a turn that called no tool."""
 
 EXAMPLE = (

@@ -161,8 +161,8 @@ def files_table(work: MissionResult) -> str:
     if work.leftovers:
         lines += [
             "",
-            f"Left behind by commands, so in no commit: {listed(work.leftovers)}. placet commits "
-            "no cache, and a new file that is not text only if `write` names it in full."
+            f"Left behind by commands, so in no commit: {listed(work.leftovers)}. placet does "
+            "not commit caches. It commits a new binary file only if `write` names it in full."
             + (f" The files are kept at `{work.kept}`." if work.kept else ""),
         ]
     if work.not_kept:
@@ -549,8 +549,8 @@ def _untidied(ended: MissionResult) -> list[str]:
     """Return what is left of a finished mission, and why."""
     return [
         "",
-        f"placet could not remove the worktree {code(show(ended.left_at))}: "
-        f"{literal(ended.detail)} It tries again when the daemon starts.",
+        f"placet could not remove the worktree {code(show(ended.left_at))}. The daemon tries again "
+        f"when it starts. The error was: {literal(ended.detail)}",
     ]
 
 

@@ -50,7 +50,8 @@ class StepsUnderway:
     """The steps that are done, and the calls that were seen.
 
     `trouble` is the error of the last call, with its tool, until a call succeeds. `troubled_in` is
-    the number of turns before it. `has_written` says that a call has changed a file.
+    the number of turns before it. `has_written` says that a call may have changed a file: one of a
+    tool that writes, or of a command that is not a check.
     """
 
     work: RunningMission
@@ -208,11 +209,13 @@ class StepsUnderway:
         self.calls[use.name] += 1
         about = target(use, work.place.secrets)
         missing = outcome.error_type == "command_not_found"
+        may_write = outcome.ok and effect_of(use.name) is Effect.WRITE
         if effect_of(use.name) is Effect.EXECUTE and not outcome.image and (outcome.ok or missing):
             code = NOT_FOUND if missing else outcome.exit_code
             check = check_of(work.mission.plan, _argv(use))
             self.commands.append(CommandRun(about, code, check, not self.has_written))
-        self.has_written = self.has_written or (outcome.ok and effect_of(use.name) is Effect.WRITE)
+            may_write = outcome.ok and not check
+        self.has_written = self.has_written or may_write
         if use.name == "complete_step" and outcome.ok:
             self._completed(use, json.loads(outcome.content))
             # A model that completes a step after it read of a failure has judged it. In the same

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -184,18 +184,10 @@ def command_notes(bounds: Bounds, repo: Repo, portal: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-class _Commands:
-    """Run commands; bring what they need into the worktree before the first one."""
-
-    def __init__(self, bring: Callable[[], None]) -> None:
-        self._bring = bring
-        self._is_brought = False
-
-    def __call__(self, *args: Any, **options: Any) -> Ran:
-        if not self._is_brought:
-            self._bring()
-            self._is_brought = True
-        return run(*args, **options)
+def _run_with(bring: Callable[[], None], *args: Any, **options: Any) -> Ran:
+    """Run a command, after bringing what it needs into the worktree."""
+    bring()
+    return run(*args, **options)
 
 
 def _box(
@@ -266,6 +258,7 @@ def workplace(
             *known_secrets(root, (reports,)),
             *(known_secrets(knowledge, (_REPORTS,)) if knowledge is not None else ()),
         )
+        rows = rows_at(repo, tree.base)
         yield Workplace(
             root,
             knowledge,
@@ -276,19 +269,15 @@ def workplace(
             cancelled,
             bounds.config.commands.sandbox == "none",
             secrets,
-            run=_Commands(partial(bring_into, tree, what, secrets)),
+            # cached: the first command brings it, the next one again if that failed
+            run=partial(_run_with, cache(partial(bring_into, tree, what, secrets))),
             refuse=partial(refuse_uncommittable, tree),
             attributes=partial(attributes, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
-            **_lacks(repo, tree.base),
+            facts=tuple(facts_in(repo, rows)),
+            modules=frozenset(modules_in(rows)),
             results=Results(size.result_words, size.result_chars),
         )
-
-
-def _lacks(repo: Repo, commit: str) -> dict[str, Any]:
-    """Return what a worktree at this commit lacks, as `Workplace` has it."""
-    rows = rows_at(repo, commit)
-    return {"facts": tuple(facts_in(repo, rows)), "modules": frozenset(modules_in(rows))}
 
 
 _REPORTS = Path(Folder.REPORTS).name
@@ -325,8 +314,8 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     above = None if portal or is_repository(path) else repository_above(path)
     if above is not None:  # its commits would go into the new one
         raise UserError(
-            f"The vault is inside the repository {above}, and placet makes no repository in "
-            "another one.",
+            f"The vault is inside the repository {above}, and placet does not create a repository "
+            "inside another one.",
             f"Have requests work there: placet portal add NAME '{above}'. "
             f"Or make the vault one yourself: git -C '{path}' init",
         )

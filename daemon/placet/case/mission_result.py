@@ -85,7 +85,7 @@ class CommandRun:
     check: str = ""
     """The planned command that this was a run of; empty for any other command."""
     before_change: bool = False
-    """Whether no file had been changed yet."""
+    """Whether nothing that ran before it may have changed a file."""
 
 
 MOST_FILES = 200
@@ -122,8 +122,6 @@ class After:
     """Files with uncommitted changes in the checkout, which the mission did not see."""
     remote: str = ""
     """Where the branch would be pushed to; empty if unknown."""
-    remote_default: str = ""
-    """The branch there named as `into`, else its default one; empty if unknown."""
     bare: bool = False
     """Whether there is no checkout to merge in."""
 

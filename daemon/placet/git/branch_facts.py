@@ -64,9 +64,7 @@ def branch_facts(repo: Repo, branch: str, base_branch: str, added: Sequence[str]
             bare=repo.is_bare,
         )
     except (GitError, UserError, OSError) as error:
-        return After(
-            "", 0, 0, (), (f"What git says of the branch could not be found out: {error}",), ()
-        )
+        return After("", 0, 0, (), (f"placet could not ask git about the branch: {error}",), ())
 
 
 def _signs_commits(repo: Repo) -> bool:

@@ -127,7 +127,7 @@ def changes_in(wt: Worktree, place: GitDir) -> Changes:
     tip, changes, begun = read_status(place)
     more = approved_by_name(wt, {change.path for change in changes})
     changes += [FileChange(path, "A") for path in more]
-    brought = brought_paths(wt)
+    brought = _listed(wt, BROUGHT)
     changes = [change for change in changes if not is_below(change.path, brought)]
     seen = {"": ""}
     inside = [cache_of(wt.path, one.path, seen) if one.status == "A" else "" for one in changes]
@@ -138,7 +138,7 @@ def changes_in(wt: Worktree, place: GitDir) -> Changes:
 
 def approved_by_name(wt: Worktree, changed: Collection[str]) -> list[str]:
     """Return the ignored files that a person approved by name, without `changed`."""
-    matching = [path for path in _named(wt).difference(changed) if is_work(wt, path)]
+    matching = [path for path in _listed(wt, BY_NAME).difference(changed) if is_work(wt, path)]
     if not matching:
         return []
     modules = tuple(f"{module}/" for module in _modules(wt))
@@ -168,7 +168,7 @@ def ignored(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
 
     A file that a person approved by name is committed, unless its rule is `for_good`.
     """
-    named, rules = _named(wt), _rules(wt, paths)
+    named, rules = _listed(wt, BY_NAME), _rules(wt, paths)
     return {path: rule for path, rule in rules.items() if rule.for_good or path not in named}
 
 
@@ -178,7 +178,7 @@ def ignored_files(wt: Worktree) -> list[str]:
     If git ignores everything in a folder, the folder is one entry, with a slash.
     """
     found = items_of(run_git(query_place(wt), "ls-files", "-z", *IGNORED)[1])
-    brought = brought_paths(wt)
+    brought = _listed(wt, BROUGHT)
     return [path for path in found if not is_below(path, brought)]
 
 
@@ -203,23 +203,16 @@ def note_brought(wt: Worktree, paths: Sequence[str]) -> frozenset[str]:
     return frozenset(free)
 
 
-def brought_paths(wt: Worktree) -> frozenset[str]:
-    """Return the paths that placet brought from the checkout."""
-    with suppress(FileNotFoundError):
-        names = os.fsdecode((wt.git_dir / BROUGHT).read_bytes()).split("\0")
-        return frozenset(filter(None, names))
-    return frozenset()
-
-
 def is_below(path: str, folders: Collection[str]) -> bool:
     """Return whether a path is one of these, or below one."""
     pure = PurePosixPath(path)
     return str(pure) in folders or any(str(folder) in folders for folder in pure.parents)
 
 
-def _named(wt: Worktree) -> frozenset[str]:
+def _listed(wt: Worktree, file: str) -> frozenset[str]:
+    """Return the paths of one of placet's lists in a worktree: BY_NAME or BROUGHT."""
     with suppress(FileNotFoundError):
-        names = os.fsdecode((wt.git_dir / BY_NAME).read_bytes()).split("\0")
+        names = os.fsdecode((wt.git_dir / file).read_bytes()).split("\0")
         return frozenset(filter(None, names))
     return frozenset()
 

@@ -42,8 +42,10 @@ from placet.git.run import (
     neutral,
     place_of,
 )
-from placet.git.trailers import MAX_REVERTS, TRACED, commits_traced, trailer_values
+from placet.git.trailers import TRACED, commits_traced, trailer_values
 
+MAX_REVERTS = 50
+"""Maximum of reverts that are looked at each time."""
 _REVERT = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
 
 
@@ -104,8 +106,8 @@ def _undone_files(
 ) -> tuple[int, int]:
     """Return how many of the files that the commits `own` changed are as they were before.
 
-    Also return how many there are. None counts if `revert` touches none of them. With `again` it
-    is how many are as the mission left them.
+    Also return how many there are. The first number is 0 if `revert` touches none of them. With
+    `again` it counts those that are as the mission left them.
     """
     work = _added_up([file_patches(repo, one.sha) for one in reversed(own)])
     if len(own[0].parents) > 1:  # it may have brought in more than the mission

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -151,7 +152,9 @@ def _quarantine(place: GitDir) -> Iterator[GitDir]:
         yield with_env(place, env)
         for made in folder.glob("*/*"):
             target = objects / made.parent.name / made.name
-            target.parent.mkdir(exist_ok=True)
+            if not target.parent.exists():
+                target.parent.mkdir(exist_ok=True)
+                shutil.copymode(made.parent, target.parent)  # git's, by core.sharedRepository
             if not target.exists():
                 made.rename(target)
     finally:

@@ -24,7 +24,7 @@ def push_branch(
 ) -> list[str]:
     """Push a branch to the branch of the same name; return what the remote and the hook said.
 
-    `say` is told each of these lines at once, `on_progress` git's line about how far it is. Never
+    `say` is told each of these lines at once, `on_progress` git's progress line. Never
     forces, and pushes no tag and no submodule. Raises UserError if the remote or the hook refuses,
     or cannot be reached.
     """

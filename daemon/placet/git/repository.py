@@ -506,7 +506,8 @@ def facts_in(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
     ]
     if (above := repository_above(repo.path)) is not None and not repo.is_bare:
         sentences.append(
-            f"The repository is inside the one at {show(str(above))}, which has no part in this."
+            f"The repository is inside another one, at {show(str(above))}. placet does not change "
+            "that one."
         )
     return sentences
 

@@ -81,7 +81,9 @@ class GitError(PlacetError):
         # git reports machine faults with strerror(3)'s words, or only with its own
         self.errno = next((n for words, n in self._NUMBERS.items() if words in stderr), None)
         self.was_killed = returncode < 0
-        self.was_locked = bool(re.search(r"\block\b.*: File exists", stderr))
+        # not one regular expression: it takes the square of a long line's time
+        tried = (line.rpartition(": File exists")[0] for line in stderr.split("\n"))
+        self.was_locked = any(re.search(r"\block\b", one) for one in tried)
 
 
 class RepositoryChanged(PlacetError):  # noqa: N818 - names a state, not an error

@@ -15,9 +15,6 @@ from placet.git.run import (
     ask,
 )
 
-MAX_REVERTS = 50
-
-
 TRACED = "^[[:space:]]*Placet-Trace: "
 
 
@@ -44,7 +41,9 @@ def _names(message: str, trace_id: str, digest: str) -> bool:
 
 def trailer_values(trailer: str, message: str) -> list[str]:
     """Return the values of a trailer in a message, each once."""
-    return list(dict.fromkeys(re.findall(rf"^\s*{trailer}: (\S+)\s*$", message, re.MULTILINE)))
+    # no line end in the blanks: thousands of empty lines would take the square of their number
+    line = rf"^[^\S\n]*{trailer}: (\S+)[^\S\n]*$"
+    return list(dict.fromkeys(re.findall(line, message, re.MULTILINE)))
 
 
 def trailers_of(repo: Repo, commit: str, *keys: str) -> list[str]:

@@ -13,6 +13,7 @@ from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.text_file import text_file
 
+_OTHER = "It has bytes that are not UTF-8. Choose a piece of text without them."
 _COPY = "Read the file again and copy the text exactly, white space included."
 
 
@@ -44,7 +45,7 @@ def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
         raise ToolError(
             "not_found_in_file",
             f"{args.path} does not contain the text to replace. "
-            + (_COPY if file.codec else "It has bytes that are not UTF-8: keep away from them."),
+            + (_COPY if file.codec else _OTHER),
         )
     if count > 1 and not args.replace_all:
         raise ToolError(

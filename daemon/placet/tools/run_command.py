@@ -14,7 +14,7 @@ from pydantic import Field
 
 from placet.chat.guards import Effect
 from placet.errors import ToolError
-from placet.sandbox.box import NO_SANDBOX, Box, Level, Ran
+from placet.sandbox.box import NO_SANDBOX, Box, Level
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace, refusal
 
@@ -83,10 +83,12 @@ def run_in_box(
         raise
     # Before all else: nothing can be recorded on a full disk.
     undone = f"\n[{place.undo(began_ns)}]" if ran.killed == "disk" else ""
+    output, network = ran.stdout + ran.stderr, place.scope.network
+    reasons = "" if ran.exit_code == 0 else sandbox_reasons(output, network=network)
     return {
         "exit_code": ran.exit_code,
         "stdout": ran.stdout,
-        "stderr": ran.stderr + _explained(ran, place) + undone,
+        "stderr": ran.stderr + reasons + undone,
         "timed_out": ran.killed == "time",
     }
 
@@ -99,9 +101,11 @@ def _has_dependencies(box: Box) -> bool:
 # what a failed command says, and what is behind it
 _REASONS = (
     (
-        r"(?i)socket.*(?:operation not permitted|EPERM)|(?:operation not permitted|EPERM).*socket",
-        "sockets are closed: with `network = true` unix sockets are, and below level 3 of the "
-        "sandbox all without it",
+        # bounded: `.*` takes the square of a long line's time, and `re` holds the interpreter
+        r"(?i)socket.{0,200}(?:operation not permitted|EPERM)"
+        r"|(?:operation not permitted|EPERM).{0,200}socket",
+        "sockets are closed: `network = true` closes unix sockets; without it, levels 1 and 2 of "
+        "the sandbox close all",
     ),
     (
         r"(?i)read-only file system|\bEROFS\b",
@@ -123,13 +127,10 @@ _REASONS = (
 )
 
 
-def _explained(ran: Ran, place: Workplace) -> str:
-    """Return sentences about the sandbox, if it may be why a command failed."""
-    if ran.exit_code == 0:
-        return ""
-    text = ran.stdout + ran.stderr
-    found = [why for pattern, why in _REASONS if re.search(pattern, text)]
-    if place.scope.network:
+def sandbox_reasons(output: str, *, network: bool) -> str:
+    """Return sentences about the sandbox, if it may be why a command with this output failed."""
+    found = [why for pattern, why in _REASONS if re.search(pattern, output)]
+    if network:
         found = [why for why in found if not why.startswith("commands have no network")]
     return "".join(f"\n[placet: {why}.]" for why in found)
 

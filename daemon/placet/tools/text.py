@@ -14,7 +14,7 @@ from placet.git.commit import Attributes
 from placet.plan.globs import glob_matcher
 from placet.secrets import SecretFile, redact, redact_values, secret_file, secret_values
 from placet.tools.base import Location, Workplace
-from placet.tools.text_file import TextFile, shown, text_file
+from placet.tools.text_file import TextFile, is_binary, shown, text_file
 
 # Maximum of files and folders that a search goes through; a larger tree is searched by folder.
 MAX_WALKED = 100_000
@@ -120,6 +120,6 @@ def known_secrets(files: Root, skip: Collection[str] = ()) -> tuple[str, ...]:
                 data = files.read(entry.path)
             except ToolError:
                 continue  # nor can a tool read it
-            if b"\0" not in data[:8192]:
+            if not is_binary(data):
                 found += secret_values(entry.path, data.decode(errors="replace"))
     return tuple(sorted(set(found), key=lambda value: (-len(value), value)))

@@ -40,7 +40,6 @@ _MARKED = {
 }
 
 _UTF8 = "utf-8"
-_LOOKED_AT_BYTES = 8192
 WAY_OUT = "To replace it whole, call delete_file first."
 
 
@@ -64,7 +63,8 @@ class TextFile:
 
         `old` is matched with the text as it is shown, but not in secrets (`known` are further
         ones). Every other byte stays, and each line keeps its end. Raises ToolError
-        `other_encoding` for text that the file cannot hold.
+        `other_encoding` for text that the file cannot hold, and `mixed_line_ends` for an edit that
+        would join two lines.
         """
         if not self.codec and not (old + new).isascii():
             raise ToolError(
@@ -81,7 +81,7 @@ class TextFile:
                 found = 0 if secret or number % 2 else shown.count(old)
                 changed.append(self._replaced(part, shown, old, new) if found else part)
                 count += found
-        return self._encoded("".join(changed)), count
+        return self.encoded("".join(changed)), count
 
     def _replaced(self, text: str, shown: str, old: str, new: str) -> str:
         if self.end != MIXED:
@@ -103,7 +103,14 @@ class TextFile:
                 filled.append(_filled(new, its))
             kept, at = ends[at : at + part.count("\n")], at + part.count("\n")
             filled.append(_filled(part, kept))
-        return "".join(filled)
+        after = "".join(filled)
+        if _newlines(after) != shown.replace(old, new):  # a lone CR came before an LF
+            raise ToolError(
+                "mixed_line_ends",
+                f"{self.path} mixes line ends so that this edit would join two lines. Leave it to "
+                "a person.",
+            )
+        return after
 
     def rewritten(self, content: str) -> bytes:
         """Return the file's bytes with another content, in the file's form.
@@ -130,15 +137,13 @@ class TextFile:
                 content = stripped
             elif stripped == content:
                 content += "\n"
-        return self._encoded(_with_ends(content, self.end))
+        return self.encoded(_with_ends(content, self.end))
 
-    def exactly(self, content: str) -> bytes:
-        """Return the bytes of a content as it is, in the encoding that git names for the file."""
-        if self.codec in ("", _UTF8):
-            return content.encode()
-        return self._encoded(content)
+    def encoded(self, text: str) -> bytes:
+        """Return the bytes of a text as it is, in the file's encoding.
 
-    def _encoded(self, text: str) -> bytes:
+        Raises ToolError `other_encoding` for text that the file cannot hold.
+        """
         try:
             return self.bom + (
                 text.encode(self.codec) if self.codec else text.encode(_UTF8, "surrogateescape")
@@ -151,6 +156,11 @@ class TextFile:
             ) from error
 
 
+def is_binary(data: bytes) -> bool:
+    """Return whether the first 8 KiB have a NUL byte, as no text has; git looks at 8,000 bytes."""
+    return b"\0" in data[:8192]
+
+
 def text_file(path: str, data: bytes, known: Attributes) -> TextFile:
     """Return the text file with these bytes; b"" is also that of a new file.
 
@@ -161,7 +171,7 @@ def text_file(path: str, data: bytes, known: Attributes) -> TextFile:
     if name in ("", "UTF-8", "UTF8"):
         bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         codec = _UTF8
-        if b"\0" in data[:_LOOKED_AT_BYTES]:
+        if is_binary(data):
             raise ToolError(
                 "not_text",
                 f"{path} is a binary file of {len(data):,} bytes, or text in an encoding that "

@@ -29,7 +29,7 @@ _FORMLESS = (Fault.NOT_FOUND, Fault.NOT_A_DIRECTORY, Fault.HARD_LINK)
 def _run(place: Workplace, args: WriteFile) -> dict[str, Any]:
     path, known = place.writable(args.path)
     if place.literal:
-        content = text_file(args.path, b"", known).exactly(args.content)
+        content = text_file(args.path, b"", known).encoded(args.content)
     else:
         content = _in_form(place, args, path, known)
     return {"path": path, "written_bytes": place.root.write(path, content)}

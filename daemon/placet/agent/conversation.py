@@ -217,9 +217,15 @@ def rounds(
             turns.append(user_turn(results))
         elif reply.turn.blocks or stopped is not StopReason.CONTEXT_FULL:
             is_first = all(step.calls for step in limits.history.steps)
-            flaw = "" if talk.opening.tools == "native" else flaw_of(reply.turn.text)
-            turns += _correction(f"{flaw} {talk.silence[is_first]}".strip(), stopped)
+            turns += _correction(_flaw(talk, reply) or talk.silence[is_first], stopped)
         limits.history = limits.history.with_step(stopped)
+
+
+def _flaw(talk: Conversation, reply: Reply) -> str:
+    """Return what keeps a call in a reply's text from counting, for the model."""
+    if talk.opening.tools == "native":
+        return ""
+    return flaw_of(reply.turn.text, (tool.spec() for tool in talk.tools.values()))
 
 
 def _correction(silence: str, stopped: StopReason) -> list[Turn]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Any
 
 from placet.chat.messages import ToolSpec, ToolUse, Turn
@@ -45,20 +45,33 @@ def text_call(text: str, names: Collection[str], told: Iterable[str]) -> ToolUse
     return ToolUse("text", name, arguments)
 
 
-def flaw_of(text: str) -> str:
-    """Return why the call in a model's answer does not count, for the model; "" if it has none."""
-    if not looks_like_call(text):
-        return ""
+def flaw_of(text: str, tools: Iterable[ToolSpec]) -> str:
+    """Return why the call in a model's answer does not count, for the model; "" if it has none.
+
+    Arguments alone name no tool. If they fit just one of `tools`, its call is shown.
+    """
     if (raw := _raw(text)) is None:
-        return "Your call does not count: write one call, as the last thing of your answer."
+        alone = "Your call does not count: write one call, as the last thing of your answer."
+        return alone if looks_like_call(text) else ""
     try:
-        beside = json.loads(raw[1], strict=False).keys() - _KEYS
+        keys = json.loads(raw[1], strict=False).keys()
     except (ValueError, AttributeError, RecursionError) as error:
         return f"Your call does not count: it is not JSON ({error})."
-    if raw[0] is None and beside:
+    if raw[0] is None and "name" not in keys:
+        meant = [one for one in tools if _takes(one, keys)]
+        shown = (
+            call_text(meant[0].name, {key: f"<{key}>" for key in keys}) if len(meant) == 1 else ""
+        )
+        return f"Your call does not count: it has no `name` and no `arguments`.\n{shown}".rstrip()
+    if raw[0] is None and (beside := keys - _KEYS):
         listed = ", ".join(f"`{key}`" for key in sorted(beside))
         return f"Your call does not count: move {listed} into `arguments`, or leave it out."
     return ""
+
+
+def _takes(tool: ToolSpec, keys: Set[str]) -> bool:
+    schema = tool.input_schema
+    return keys >= {*schema.get("required", ())} and keys <= schema["properties"].keys()
 
 
 _KEYS = {"name", "type", "arguments", "parameters"}

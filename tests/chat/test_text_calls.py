@@ -34,6 +34,7 @@ SHAPES = {
     f"{json.dumps(ARGS)}'/>\n</tools>",
     "function": f"<function=write_file>\n{json.dumps(ARGS)}\n</function>",
     "function in call": f"<tool_call><function=write_file>{json.dumps(ARGS)}</function></tool_call>",
+    "flat": json.dumps({"name": "write_file", **ARGS}),
     "as a string": json.dumps({"name": "write_file", "arguments": json.dumps(ARGS)}),
     "raw newline": '{"name": "write_file", "arguments": {"path": "a", "content": "x\ny"}}',
 }
@@ -114,6 +115,7 @@ def test_what_is_not_exactly_a_call_is_none(text: str) -> None:
         ('```json\n{"path": "a.md", "limit": 3}\n```', '"arguments": {"path": "<path>", "limit"'),
         ('```json\n{"path": "a.md"}\n```', "no `name`"),
         ('{"answer": 42}', "no `name`"),
+        ('{"name": "read_file", "path": "a.md"}', ""),
         (f"{CALL}\nDone.", "as the last thing"),
         (f"{CALL}\n{CALL}", "is not JSON (Extra data"),
         ('{"name": "write_file", "arguments": {}, "risks": 1, "also": 2}', "`also`, `risks` into"),

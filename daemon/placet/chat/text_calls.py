@@ -63,18 +63,18 @@ def flaw_of(text: str, tools: Iterable[ToolSpec]) -> str:
             call_text(meant[0].name, {key: f"<{key}>" for key in keys}) if len(meant) == 1 else ""
         )
         return f"Your call does not count: it has no `name` and no `arguments`.\n{shown}".rstrip()
-    if raw[0] is None and (beside := keys - _KEYS):
+    if raw[0] is None and keys & _ARGUMENTS and (beside := keys - _ARGUMENTS - {"name", "type"}):
         listed = ", ".join(f"`{key}`" for key in sorted(beside))
         return f"Your call does not count: move {listed} into `arguments`, or leave it out."
     return ""
 
 
+_ARGUMENTS = {"arguments", "parameters"}
+
+
 def _takes(tool: ToolSpec, keys: Set[str]) -> bool:
     schema = tool.input_schema
     return keys >= {*schema.get("required", ())} and keys <= schema["properties"].keys()
-
-
-_KEYS = {"name", "type", "arguments", "parameters"}
 
 
 def _raw(text: str) -> tuple[str | None, str] | None:
@@ -103,8 +103,10 @@ def _read(name: str | None, raw: str) -> tuple[str, Mapping[str, Any] | None]:
         if name is None:
             name = value.pop("name")
             value.pop("type", None)
-            (key,) = value
-            value = value[key] if key in ("arguments", "parameters") else None
+            if value.keys() & _ARGUMENTS:
+                ((_, value),) = value.items()
+            elif not value:
+                return "", None
             value = json.loads(value, strict=False) if isinstance(value, str) else value
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, KeyError, RecursionError):

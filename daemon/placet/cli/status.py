@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-from dataclasses import replace
 
 import click
 
@@ -21,7 +20,7 @@ from placet.cli.screen import (
     styled,
 )
 from placet.cli.terminal import echo
-from placet.client.cases import Status, plans, show, status
+from placet.client.cases import Status, plans, show, status, unchanging
 from placet.client.rows import patiently
 from placet.client.site import Site
 from placet.client.texts import json_text
@@ -57,7 +56,7 @@ def _print_changes(site: Site, *, as_json: bool) -> None:
     changes = site.changes()
     for _ in changes:
         found = patiently(lambda: status(Site(site.given, site.env)), changes)
-        if (now := _unchanging(found)) != before:
+        if (now := unchanging(found)) != before:
             before = now
             click.echo(json_text(found) if as_json else f"{status_screen(found)}\n")
 
@@ -72,11 +71,6 @@ def _shown(site: Site) -> str:
         shown = drawn(styled(error.what, "red"), styled(error.hint, "dim"))
         return f"{text}\n\n{shown}" if now.problem is error else shown
     return text
-
-
-def _unchanging(found: Status) -> Status:
-    """Return a status without what changes by itself: ages."""
-    return replace(found, cases=tuple(replace(case, age_s=0.0) for case in found.cases))
 
 
 @click.command("status")

@@ -8,7 +8,7 @@ from contextlib import closing
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from placet.cli.doctor import Line, finding
+from placet.client.findings import Line, finding
 from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.clock import Clock, wall

@@ -45,10 +45,10 @@ from placet_team.team_tables import (
     queue_of,
     work_rows,
 )
+from placet_team.team_text import status_text, workers_text
 from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
-from placet_team.worker_status import status_text, workers_text
 from placet_team.worker_status import team as look
 from teamkit import TestTeam, Workers, journal_in, owner_json, running_team, team_database
 from vaultkit import DONE, PLAN, TestVault, make_vault, until

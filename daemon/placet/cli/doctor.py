@@ -22,6 +22,7 @@ from placet.cli.journal import older_copy
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import colour, out
 from placet.client.cases import NO_ROOM, disk_trouble
+from placet.client.findings import Line, finding
 from placet.client.service import key_file
 from placet.client.site import Site, user
 from placet.client.texts import local_times
@@ -45,16 +46,9 @@ from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Level
 from placet.sandbox.probe import probe
 from placet.wording import one_line, rfc3339
 
-Line = dict[str, str]
 _KEY = (
     "Set the key, export ANTHROPIC_API_KEY=…, or look at name and base_url: placet config get model"
 )
-
-
-def finding(what: str, state: str, found: str, helps: str = "") -> Line:
-    """Return a finding: its subject, its level (good, warn or bad), a sentence and a fix."""
-    helps = "" if state == "good" else helps or "Fix that, then look again: placet doctor"
-    return {"what": what, "state": state, "found": found, "helps": helps}
 
 
 def model_line(site: Site, config: Config) -> Line:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
@@ -38,7 +37,6 @@ from placet.wording import counted
 
 PATIENCE_S = 600.0
 """Seconds that a plan may take, and the daemon to see that it is approved."""
-STEP_S = 0.05
 MOST = 40
 """Maximum lines of a command's output that are shown."""
 IDENT = "fix-the-median"
@@ -161,14 +159,14 @@ def _daemon(site: Site) -> Iterator[Callable[[], bool]]:
 
 def _await(site: Site, is_alive: Callable[[], bool], state: State) -> None:
     """Wait until the request is in another state than this one, and its notes are written."""
-    until = time.monotonic() + PATIENCE_S
-    while is_alive() and time.monotonic() < until:
+    for _ in site.changes(PATIENCE_S):
+        if not is_alive():
+            break
         with suppress(UserError):  # the daemon has not seen it yet
             found = show(site, IDENT)
             notes = [site.vault / path for path in (found.plan, found.report) if path]
             if found.state != state and all(note.exists() for note in notes):
                 return
-        time.sleep(STEP_S)
     log = (site.vault.parent / "daemon.log").read_text(errors="replace")
     raise UserError(f"The daemon stopped making progress. It says:\n{log}")
 

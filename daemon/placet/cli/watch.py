@@ -19,6 +19,7 @@ from placet.cli.options import ident_argument, json_option, site_option
 from placet.cli.screen import columns, on_terminal
 from placet.cli.terminal import colour, echo, fitted, say
 from placet.client.log import Log, LogLine, log_lines
+from placet.client.notes import WRITING_S
 from placet.client.rows import ROWS, new_rows, patiently
 from placet.client.site import Site, find
 from placet.client.texts import json_text
@@ -87,10 +88,6 @@ def _print(line: dict[str, Any], *, as_json: bool) -> None:
         click.echo(json_text(line))
     else:
         print_log_line(LogLine(line["timestamp"], line["text"], line["trouble"]))
-
-
-WRITING_S = 2.0
-"""Seconds after which rows are printed although the daemon has not written their notes yet."""
 
 
 @click.command("watch")

@@ -32,7 +32,7 @@ from placet.git.repository import (
 )
 from placet.git.run import Repo
 from placet.host.accepted import change, holding
-from placet.host.config import load, portal_path
+from placet.host.config import Config, load, portal_path
 from placet.host.state import expand_home
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
@@ -67,10 +67,11 @@ def add_portal(site: Site, name: str, given: str) -> str:
 
     Raises UserError (exit code 2) for a taken name, or a folder that cannot be a repository.
     """
-    portals = load(site.vault).portals
-    if name in portals and expand_home(portals[name].path) == expand_home(given):
-        return portals[name].path
-    place = _place_of_new(site, portals, name, given)
+    config = load(site.vault)
+    known = config.portals.get(name)
+    if known is not None and expand_home(known.path) == expand_home(given):
+        return known.path
+    place = _place_of_new(site, config, name, given)
     written = given
     if not (given.startswith("~") or Path(given).is_absolute()):
         is_inside = place.is_relative_to(site.vault)
@@ -80,7 +81,7 @@ def add_portal(site: Site, name: str, given: str) -> str:
     return written
 
 
-def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str) -> Path:
+def _place_of_new(site: Site, config: Config, name: str, given: str) -> Path:
     """Return the folder that a new portal is to name; a relative one is relative to where we are.
 
     Raises UserError (exit code 2) for a taken name, or a folder that cannot be a repository.
@@ -89,10 +90,10 @@ def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str)
         raise UserError(
             f"{name!r} cannot be a portal's name.", "Use letters, digits, `-` and `_`.", exit_code=2
         )
-    for known in portals:
+    for known, portal in config.portals.items():
         if known.casefold() == name.casefold():
             raise UserError(
-                f"There is a portal {known} already: {visible(portals[known].path)}",
+                f"There is a portal {known} already: {visible(portal.path)}",
                 f"placet portal remove {known}",
                 exit_code=2,
             )
@@ -114,16 +115,16 @@ def _place_of_new(site: Site, portals: Mapping[str, Any], name: str, given: str)
         )
     elif resolve(repo := open_repo(place), "HEAD") is None:
         say(one_line(str(no_commit(repo))))
-    for other in portals:
-        other_path = portal_path(site.vault, load(site.vault), other)
+    for other in config.portals:
+        other_path = portal_path(site.vault, config, other)
         if other_path.is_dir() and other_path.samefile(place):
             say(f"The portal {other} is the same repository.")
     return place
 
 
-def _repo_of(site: Site, name: str) -> Repo | None:
+def _repo_of(site: Site, config: Config, name: str) -> Repo | None:
     """Return the repository of a portal, None if there is none yet."""
-    path = portal_path(site.vault, load(site.vault), name)
+    path = portal_path(site.vault, config, name)
     return open_repo(path) if is_repository(path) else None
 
 
@@ -133,10 +134,11 @@ PROGRAMS = ("python", "pytest", "node", "npm", "cargo", "go", "mvn", "make")
 
 def what_commands_see(site: Site, name: str) -> list[str]:
     """Return sentences: what a mission's commands see of a portal's checkout, and what not."""
-    repo = _repo_of(site, name)
+    config = load(site.vault)
+    repo = _repo_of(site, config, name)
     if repo is None or repo.is_bare:
         return []
-    bounds = Bounds(site.vault, site.in_force().config, Level.BUBBLEWRAP, ())
+    bounds = Bounds(site.vault, holding(config, site.state).config, Level.BUBBLEWRAP, ())
     what = brought_by(bounds, repo, name)
     why = why_elsewhere(repo, site.vault, site.state.worktrees, what.readable)
     lines = []
@@ -176,7 +178,8 @@ MAX_NAMED = 5
 
 def propose(site: Site, name: str) -> None:
     """Ask whether to add the settings that fit a portal's checkout; Enter accepts."""
-    repo, portal = _repo_of(site, name), load(site.vault).portals[name]
+    config = load(site.vault)
+    repo, portal = _repo_of(site, config, name), config.portals[name]
     if repo is None or overlaps(repo, site.vault):
         return
     wanted = {

@@ -39,7 +39,7 @@ from placet.journal.reader import open_reader
 from placet.note.paths import show as visible
 from placet.sandbox.box import Box, Level
 from placet.sandbox.visible_paths import program, see
-from placet.wording import one_line
+from placet.wording import one_line, some_of
 
 NOT_YET = "It is not a git repository yet; the first request that names it makes it one."
 
@@ -145,9 +145,8 @@ def what_commands_see(site: Site, name: str) -> list[str]:
     if what.named:
         lines.append(f"Commands also see what git ignores: {', '.join(what.named)}.")
     if what.unseen:
-        more = f" and {len(what.unseen) - MAX_NAMED} more" if len(what.unseen) > MAX_NAMED else ""
-        left = ", ".join(what.unseen[:MAX_NAMED])
-        lines.append(f"They do not see: {left}{more}. To show a path: `see` in [portals.{name}].")
+        left = some_of(what.unseen, MAX_NAMED)
+        lines.append(f"They do not see: {left}. To show a path: `see` in [portals.{name}].")
     lines += [
         f"`see` or `copy` names {one}, which git does not ignore there." for one in what.missing
     ]

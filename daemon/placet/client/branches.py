@@ -67,6 +67,7 @@ from placet.host.clock import Clock
 from placet.host.config import load, portal_path
 from placet.note.frontmatter import UnsafeEdit, stamp
 from placet.note.paths import CONFIG_PATH, show
+from placet.wording import some_of
 
 SEEN_S = 3.0
 """Seconds within which a daemon sees what became of a branch: it looks every two."""
@@ -524,8 +525,7 @@ def _not_of_mission(repo: Repo, branch: Branch, commits: Sequence[str]) -> list[
 
 def named(paths: Sequence[str]) -> str:
     """Return the first of these paths, for a sentence."""
-    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    return ", ".join(map(show, paths[:5])) + more
+    return some_of([*map(show, paths)], 5)
 
 
 def _undo_open(

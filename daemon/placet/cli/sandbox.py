@@ -20,7 +20,7 @@ from placet.sandbox.run import exec_in_box
     "--network", is_flag=True, help="With the network, as a scope with `network = true` has it."
 )
 def sandbox_command(command: tuple[str, ...], network: bool) -> None:
-    """Run a command in exactly the box that the agent's commands get.
+    """Run a command in the sandbox that a mission's commands get.
 
     The folder you are in is its worktree.
     """

@@ -11,15 +11,17 @@ from placet.note.paths import CONFIG_PATH
 from placet.note.paths import show as visible
 from placet.sandbox.box import Box, Level
 from placet.sandbox.probe import probe
+from placet.sandbox.visible_paths import is_environment
 
 
 def sandbox_of(folder: Path, env: Mapping[str, str], *, network: bool) -> tuple[Box, Level]:
     """Return the box of a command with `folder` as its worktree, and the level that holds here.
 
-    Raises UserError, with exit code 2 for a folder in which the command could approve something,
-    or change what is not a worktree's.
+    The project's own environment is visible, as in a mission. Raises UserError, with exit code 2
+    for a folder in which the command could approve something, or change what is not a worktree's.
     """
-    if what := _no_worktree(folder.resolve(), env):
+    tree = folder.resolve()
+    if what := _no_worktree(tree, env):
         raise UserError(
             f"{visible(str(folder))} {what}, and the command could change all of this folder.",
             "Go to the repository, or an empty folder, that it may write in, then try again.",
@@ -31,7 +33,9 @@ def sandbox_of(folder: Path, env: Mapping[str, str], *, network: bool) -> tuple[
             "This machine has no sandbox.",
             "Install bubblewrap; `placet doctor` says what is missing.",
         )
-    return Box(folder.resolve(), network=network), level
+    own = (tree / ".venv", tree / "venv")
+    environments = tuple(path for path in own if is_environment(path) and not path.is_symlink())
+    return Box(tree, readable=environments, network=network), level
 
 
 def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:

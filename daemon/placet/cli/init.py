@@ -19,8 +19,9 @@ import click
 from placet.agent.workplace import VAULT_EXCLUDES
 from placet.case.notes import ASKS, inspect_note
 from placet.chat.budget import DEFAULT_PRICES
-from placet.cli.portals import add_portal, propose
+from placet.cli.portals import propose
 from placet.cli.terminal import echo, say
+from placet.client.portals import add_portal
 from placet.client.site import Site, here
 from placet.disk.errors import AlreadyThere, Unreadable
 from placet.disk.vault import Vault
@@ -406,7 +407,7 @@ def init_command(
         click.echo(path)
     as_before = f" Already there and unchanged: {len(kept)}." if kept else ""
     say(f"Created {counted(len(made), 'file')}.{as_before}")
-    new_site = Site(str(place), site.env)
+    new_site = Site(str(place), site.env, say=say)
     if chosen is not None:
         _take_model(new_site, chosen)
         if is_new:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placet.cli.settings import allowed
+from placet.client.settings import allowed
 from placet.host.config import Config, table_at
 from placet.note.paths import CONFIG_PATH
 from vaultkit import TestVault

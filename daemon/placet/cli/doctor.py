@@ -18,11 +18,11 @@ import click
 from placet.agent.commits import leftover_worktrees
 from placet.chat.messages import ModelError, ModelErrorKind
 from placet.cli.init import is_here, speaks_messages
-from placet.cli.journal import older_copy
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import colour, out
 from placet.client.cases import NO_ROOM, disk_trouble
 from placet.client.findings import Line, finding
+from placet.client.journal import older_copy
 from placet.client.service import key_file
 from placet.client.site import Site, user
 from placet.client.texts import local_times

@@ -273,7 +273,7 @@ class _Commands(click.Group):
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from placet.cli.version import of_this_program  # no other command starts git to say it
+    from placet.client.version import of_this_program  # no other command starts git to say it
 
     click.echo(f"placet, version {of_this_program()}")
     ctx.exit()

@@ -33,7 +33,7 @@ def vault(tmp_path: Path) -> TestVault:
 
 @contextmanager
 def quick() -> Iterator[None]:
-    with patch("placet.cli.doctor.probe", return_value=Probe(Level.NONE, ())):
+    with patch("placet.client.doctor.probe", return_value=Probe(Level.NONE, ())):
         yield
 
 
@@ -98,7 +98,7 @@ def test_doctor_says_one_thing_of_the_journal(
         raise UserError("The journal cannot be read.", "Look at its disk.")
 
     vault.here()
-    monkeypatch.setattr("placet.cli.doctor.leftover_worktrees", fails)
+    monkeypatch.setattr("placet.client.doctor.leftover_worktrees", fails)
     assert [line["state"] for line in found(vault, "journal")] == ["bad"]
 
 
@@ -192,7 +192,7 @@ def test_doctor_warns_of_syncthing_above_state_folder(vault: TestVault, tmp_path
 def test_doctor_says_what_landlock_lacks(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch, accepted: bool
 ) -> None:
-    monkeypatch.setattr("placet.cli.doctor.probe", lambda: Probe(Level.LANDLOCK, ()))
+    monkeypatch.setattr("placet.client.doctor.probe", lambda: Probe(Level.LANDLOCK, ()))
     if accepted:
         vault.click("config", "set", "commands.sandbox", "landlock")
     (line,) = [line for line in doctor(vault.site) if line["what"] == "sandbox"]

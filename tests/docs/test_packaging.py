@@ -295,7 +295,7 @@ def test_package_contains_files_that_commands_read() -> None:
     packages = [f"daemon/placet{name}" for name in ("", "_board", "_team")]
     assert wheel["targets"]["wheel"]["packages"] == packages
     assert wheel["targets"]["wheel"]["force-include"]["systemd"] == "placet/systemd"
-    folders = ("placet/cli/demo_files", "placet_board/templates", "placet_board/static")
+    folders = ("placet/client/demo_files", "placet_board/templates", "placet_board/static")
     data = [path for folder in folders for path in (ROOT / "daemon" / folder).iterdir()]
     assert len(data) >= 22
     if (ROOT / ".git").exists():  # what git ignores is left out of the wheel

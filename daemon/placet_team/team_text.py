@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placet.cli.screen import drawn, styled, table
+from placet.cli.drawing import drawn, styled, table
 from placet.client.cases import age_s
 from placet.wording import age, counted
 

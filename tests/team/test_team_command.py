@@ -390,7 +390,7 @@ def test_team_output_fits_terminal_width(
     team_workers.beat("a-worker-with-a-rather-long-name", labels="gpu,any,large")
     team_workers.beat("b", version="9")
     found = look(team.vault.site)
-    with patch("placet.cli.screen.on_terminal", return_value=True):
+    with patch("placet.cli.drawing.on_terminal", return_value=True):
         for width in ("40", "80"):
             with patch.dict(os.environ, {"COLUMNS": width}):
                 for shown in (workers_text(found), status_text(found)):

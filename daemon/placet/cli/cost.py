@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from placet.cli.drawing import drawn, styled, table
 from placet.cli.options import json_option, site_option
-from placet.cli.screen import drawn, styled, table
 from placet.cli.terminal import say
 from placet.client.costs import cost
 from placet.client.site import Site

@@ -9,16 +9,9 @@ import sys
 import click
 
 from placet.case.transitions import diagram
+from placet.cli.drawing import drawn, is_dumb, on_terminal, styled
 from placet.cli.options import ident_argument, json_option, site_option
-from placet.cli.screen import (
-    drawn,
-    is_dumb,
-    on_terminal,
-    plans_screen,
-    show_screen,
-    status_screen,
-    styled,
-)
+from placet.cli.screen import plans_screen, show_screen, status_screen
 from placet.cli.terminal import echo
 from placet.client.cases import Status, plans, show, status, unchanging
 from placet.client.rows import patiently

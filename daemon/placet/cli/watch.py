@@ -10,8 +10,8 @@ import click
 
 from placet.case.life_cycle import State
 from placet.case.story import Story
+from placet.cli.drawing import columns, on_terminal
 from placet.cli.options import ident_argument, json_option, site_option
-from placet.cli.screen import columns, on_terminal
 from placet.cli.terminal import colour, echo, fitted, say
 from placet.client.follow import Presence, looks
 from placet.client.log import Log, LogLine, log_lines

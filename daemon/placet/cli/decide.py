@@ -76,15 +76,16 @@ def proposal_text(found: Proposal) -> str:
     "remarks",
     multiple=True,
     metavar="R",
-    help="Guidance for the agent that widens nothing; it is written into the plan. Repeatable.",
+    help="A remark for the agent, written into the plan. It does not extend what the agent may do. "
+    "Repeatable.",
 )
 @click.option(
     "--digest",
     "bound",
     metavar="D",
     default="",
-    help="Only if the plan is what has this digest (`placet show` has it), or the "
-    "beginning of one.",
+    help="Approve only the plan with this digest. `placet show` prints it; eight digits are "
+    "enough.",
 )
 @site_option
 @json_option
@@ -148,7 +149,7 @@ def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:
 def retry_command(site: Site, ident: str, comments: Sequence[str], as_json: bool) -> None:
     """Ask for a new plan of a request that ended, in whatever way.
 
-    Who writes it is told what went wrong, and your comments.
+    The agent gets the failure and your comments.
     """
     must_say_something("comment", comments, "Say what to do differently", "leave the tests alone")
     case, source = to_retry(site, ident)

@@ -294,4 +294,4 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 @site_option
 def main(_: object) -> None:
-    """Turn notes into plans, wait for your approval, and carry them out on a git branch."""
+    """Turn notes into plans, wait for your approval, and run them on a git branch."""

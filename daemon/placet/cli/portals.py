@@ -69,7 +69,7 @@ def portal_list_command(site: Site, as_json: bool) -> None:
 @site_option
 @json_option
 def portal_check_command(site: Site, name: str | None, as_json: bool) -> None:
-    """Check whether git takes the portals, and what missions will feel there."""
+    """Check the portals with git, and show what missions see there."""
     found = check_portals(site, name)
     out(portals_text(found), found, as_json=as_json)
     if any(portal.problem for portal in found):

@@ -115,7 +115,7 @@ def pause_command(site: Site) -> None:
 @click.command("resume")
 @site_option
 def resume_command(site: Site) -> None:
-    """Take work up again after `placet pause`."""
+    """Start work again after `placet pause`."""
     write_setting(site.vault, ("daemon", "paused"), value=False)
     say("resumed")
 

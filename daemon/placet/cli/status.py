@@ -99,8 +99,8 @@ def plans_command(site: Site, as_json: bool) -> None:
 def show_command(site: Site, ident: str, alone: bool, as_json: bool) -> None:
     """Show a request with its plan, its mission and its report.
 
-    ID is a request_id or the beginning of a trace_id. Of a plan that was emptied or taken away it
-    shows the text that was written last.
+    ID is a request_id or the beginning of a trace_id. If a plan was emptied or deleted, it shows
+    placet's last text of it.
     """
     found = show(site, ident)
     if alone:

@@ -40,9 +40,9 @@ def prepare_demo(folder: Path, *, live: bool) -> None:
         (vault / "System" / "demo-replies.toml").write_text(replies)
     # Below level 3 commands are refused; here they are the demo's own.
     accepted = {Level.NONE: "none", Level.LANDLOCK: "landlock"}.get(probe().level)
-    box = f'[commands]\nsandbox = "{accepted}"\n\n' if accepted else ""
+    sandbox = f'[commands]\nsandbox = "{accepted}"\n\n' if accepted else ""
     portal = f'[portals.stats]\npath = "{repository}"\n'
-    (vault / "System" / "placet.toml").write_text(("" if live else SCRIPTED) + box + portal)
+    (vault / "System" / "placet.toml").write_text(("" if live else SCRIPTED) + sandbox + portal)
 
 
 def await_change(site: Site, is_alive: Callable[[], bool], state: State) -> None:

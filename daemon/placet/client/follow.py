@@ -109,7 +109,7 @@ def await_case(site: Site, path: str, after: int) -> str:
                 )
         if not exists:
             raise UserError(
-                f"{visible(path)} was taken away before it was planned.",
+                f"{visible(path)} was deleted before placet planned it.",
                 "Submit it again: placet submit",
             )
         exists = (site.vault / path).exists()  # its row may be written already, and is read next

@@ -15,7 +15,7 @@ from placet.sandbox.visible_paths import is_environment
 
 
 def sandbox_of(folder: Path, env: Mapping[str, str], *, network: bool) -> tuple[Box, Level]:
-    """Return the box of a command with `folder` as its worktree, and the level that holds here.
+    """Return the sandbox of a command with `folder` as its worktree, and the level that holds here.
 
     The project's own environment is visible, as in a mission. Raises UserError, with exit code 2
     for a folder in which the command could approve something, or change what is not a worktree's.
@@ -39,7 +39,7 @@ def sandbox_of(folder: Path, env: Mapping[str, str], *, network: bool) -> tuple[
 
 
 def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:
-    """Return why a folder must not be writable in the box; empty if it may be."""
+    """Return why a folder must not be writable in the sandbox; empty if it may be."""
     for vault in (place for place in (folder, *folder.parents) if (place / CONFIG_PATH).is_file()):
         if folder == vault:
             return "is a vault, where a file that is moved is an approval"

@@ -164,3 +164,16 @@ def _dataclass(kind: Any) -> _Read:
             raise ValueError(f"this is no {kind.__name__}: {error}") from error
 
     return _checked(read, lambda value: isinstance(value, dict))
+
+
+def is_deeper(value: Any, most: int) -> bool:
+    """Return whether lists and objects are nested more than `most` levels deep."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, list | dict)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return any(isinstance(one, list | dict) for one in level)

@@ -176,6 +176,7 @@ class FailureClass(StrEnum):
     LIMIT = "a limit was reached"
     CIRCLES = "the agent went in circles"
     AGENT = "the agent gave up"
+    NO_CHANGE = "the agent finished without changing a file"
     TOOL = "a tool call failed"
     MODEL = "the model could not continue"
     REPOSITORY = "the repository could not be used"
@@ -204,7 +205,7 @@ ENDS: Mapping[End, EndVerdict] = {
         "Read the agent's reason above and adjust the request to it.",
     ),
     End.NOTHING_CHANGED: EndVerdict(
-        FailureClass.AGENT,
+        FailureClass.NO_CHANGE,
         "The plan changes files, but the agent changed none.",
         "Say in the request which files are to change, or ask a question instead of a change.",
     ),
@@ -246,7 +247,7 @@ ENDS: Mapping[End, EndVerdict] = {
     End.REPETITION: EndVerdict(
         FailureClass.CIRCLES,
         "The agent made the same calls again and again.",
-        "Name in the request what it did not find, or what else it should try.",
+        "Name in the request what it did not find, or try a larger model.",
     ),
     End.STALL: EndVerdict(
         FailureClass.CIRCLES,
@@ -256,12 +257,12 @@ ENDS: Mapping[End, EndVerdict] = {
     End.TALK: EndVerdict(
         FailureClass.CIRCLES,
         "The agent talked and called no tool.",
-        "Read what it said last; it may lack something that the request can give it.",
+        "Try a larger model, or give it in the request what it says that it lacks.",
     ),
     End.MODEL_ERROR: EndVerdict(
         FailureClass.MODEL,
         "The model's server answered with an error that a retry does not fix.",
-        "Look at the model's error above; if it was an outage, nothing has to be changed.",
+        "Read the model's error. If it was an outage, try again without a change.",
     ),
     End.REFUSAL: EndVerdict(
         FailureClass.MODEL,
@@ -271,7 +272,8 @@ ENDS: Mapping[End, EndVerdict] = {
     End.CONTEXT_FULL: EndVerdict(
         FailureClass.MODEL,
         "The conversation got too long for the model.",
-        "Ask for less at once, or name the files that matter.",
+        "Give the model a larger context: at its server, and then as `context_tokens`. Or ask for "
+        "less at once.",
     ),
     End.REPOSITORY: EndVerdict(
         FailureClass.REPOSITORY,
@@ -305,6 +307,26 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
 }
 """The meaning of each end."""
+
+CALLS_AS_TEXT = "calls_as_text"
+"""The error type of work that ended because calls that a model wrote as text did not count."""
+
+_HELPS = {
+    CALLS_AS_TEXT: "The model writes its calls as text. Set its server's tool parser or chat "
+    "template, or type: placet config set model.tools text",
+    "cut_off": "Raise `max_tokens` under [model], or ask for less at once.",
+    "invalid_plan": "Try a larger model, or ask for less at once.",
+}
+
+
+def helps(end: End, error_type: str) -> str:
+    """Return what would help after an end with this error type."""
+    return _HELPS.get(error_type, ENDS[end].advice)
+
+
+def helps_first(end: End) -> bool:
+    """Return whether what helps says more than what happened: the model is not up to the work."""
+    return ENDS[end].kind in (FailureClass.CIRCLES, FailureClass.MODEL)
 
 
 class Interrupted(PlacetError):  # noqa: N818 - named for what happened, as Stop is

@@ -21,9 +21,7 @@ from placet.chat.retry import RetryPolicy
 from placet.git.run import Repo
 from placet.host.clock import Clock
 from placet.host.config import Config
-from placet.journal.writes import (
-    BodyDamaged,
-)
+from placet.journal.writes import BodyDamaged
 from placet.loop.build import model_opener, prices
 from placet.sandbox.box import Level
 from placet.tools.registry import PLANNABLE

@@ -21,8 +21,8 @@ from placet.case.callout import (
     with_box,
     with_marks,
 )
-from placet.case.case import Asking, Case
-from placet.case.events import BoxStale, Gesture, PlanApproved
+from placet.case.case import Approval, Asking, Case
+from placet.case.events import ActiveEdited, BoxStale, Gesture, PlanApproved
 from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
 from placet.case.observe import observe
@@ -135,7 +135,19 @@ def wrapping(text: str) -> str:
     return re.sub(r"(?m)^(> \S.{50,60}\S) (?=\S)", r"\1\n> ", above) + f"{END}\n{below}"
 
 
-@pytest.mark.parametrize("formatter", [mdformat, plain_mdformat, wrapping])
+def stars(text: str) -> str:
+    """Change the bullets of the box, as Linter does with the unordered list style `*`."""
+    return re.sub(r"(?m)^> - ", "> * ", text)
+
+
+def pluses(text: str) -> str:
+    return re.sub(r"(?m)^> - ", "> + ", text)
+
+
+FORMATTERS = [mdformat, plain_mdformat, wrapping, stars, pluses]
+
+
+@pytest.mark.parametrize("formatter", FORMATTERS)
 def test_reformatted_box_is_rewritten(formatter: Callable[[str], str]) -> None:
     formatted = formatter(RAW.decode()).encode()
     assert formatted != RAW
@@ -144,6 +156,20 @@ def test_reformatted_box_is_rewritten(formatter: Callable[[str], str]) -> None:
     gesture = seen(CASE, formatted.replace(b'decision: ""', b"decision: approve"))
     assert gesture is not None
     assert isinstance(gesture, PlanApproved)
+
+
+@pytest.mark.parametrize("formatter", FORMATTERS)
+def test_reformatted_box_keeps_approval(formatter: Callable[[str], str]) -> None:
+    box = box_of(replace(CASE, state=State.APPROVED))
+    active = with_box(RAW, box)
+    lines = shown_in(active)
+    case = replace(
+        CASE,
+        state=State.APPROVED,
+        plan=replace(CASE.plan, path="System/Active/r.md", box=with_marks("", lines)),
+        approval=Approval(digest=plan_digest(active), at="2026-11-21T12:00:00.000Z"),
+    )
+    assert not isinstance(seen(case, formatter(active.decode()).encode()), ActiveEdited)
 
 
 def test_words_in_reformatted_box_are_kept() -> None:

@@ -79,11 +79,18 @@ def test_narrower_run_is_another_command(argv: str, check: str) -> None:
         ("``ruff check .`` is clean, and `mean([])` is 0", ("ruff check .",)),
         ("make sure that it works", ()),
         ("the function `median` is there", ()),
+        ("`python -m pytest && ruff check .` pass", ()),
     ],
 )
 def test_done_when_names_allowed_commands(done_when: str, named: tuple[str, ...]) -> None:
     given = plan("python -m pytest", "ruff", "make", done_when=done_when)
     assert named_in(given.steps[0], given.scope) == named
+
+
+def test_longer_word_does_not_begin_with_entry() -> None:
+    given, runs = plan("go test"), [CommandRun("go test-all", 0)]
+    assert doubts(given, runs) == ("`go test` never ran.",)
+    assert doubts(given, [CommandRun("go test ./a", 0)]) == ()
 
 
 def test_named_check_must_run_as_named() -> None:
@@ -107,6 +114,9 @@ def test_named_check_must_run_as_named() -> None:
         "spec/cart_spec.rb",
         "src/test/java/CartTest.java",
         "tests/conftest.py",
+        "app/tests.py",
+        "src/tests.rs",
+        "web/test.js",
     ],
 )
 def test_changed_and_deleted_tests_are_named(path: str) -> None:
@@ -115,6 +125,7 @@ def test_changed_and_deleted_tests_are_named(path: str) -> None:
         ChangedFile("tests/new_test.py", "A", 9, 0),
         ChangedFile("src/latest.py", "M", 1, 1),
         ChangedFile("src/contest/a.py", "M", 1, 1),
+        ChangedFile("src/protests.py", "M", 1, 1),
     ]
     assert changed_tests(changed) == f"changes tests: `{path}` +3 −3"  # noqa: RUF001 - a minus sign
     assert changed_tests([ChangedFile(path, "D", 0, 7)]) == f"changes tests: `{path}` deleted"

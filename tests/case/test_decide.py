@@ -60,6 +60,15 @@ def test_revision_names_its_reviewer() -> None:
     assert revised.texts[1] == plan_text(text), "they are not part of what is approved"
 
 
+def test_completed_mission_tells_its_doubts() -> None:
+    said = {"doubts": ("`pytest` never ran.",), "changed_tests": "changes tests: `test_a.py` +1 −1"}  # noqa: RUF001 - a minus sign
+    ended = MissionCompleted(1, b"# Report\n", "r.md", {"commit": "c"}, **said)
+    decision = decide(replace(CASE, state=State.RUNNING), ended, NOW)
+    assert decision is not None
+    assert decision.case.outcome.doubts == decision.case.branches[0].doubts == said["doubts"]
+    assert decision.case.outcome.changed_tests == said["changed_tests"]
+
+
 def test_stop_after_last_step_archives_completed_plan() -> None:
     plan = replace(CASE.plan, path="Inbox/Rejected/x.md")
     case = replace(CASE, state=State.RUNNING, stop="its plan was rejected", plan=plan)

@@ -209,6 +209,13 @@ def test_option_is_meant_by_text_before_number(
         assert option_meant(str(written), options) == meant
 
 
+@pytest.mark.parametrize("options", [(), GREETINGS])
+def test_written_answer_begins_no_template(options: tuple[str, ...]) -> None:
+    written = with_answer(asked(options).encode(), "\nUse <%* x %>\x07\n", options)
+    assert b"<%" not in written
+    assert answer(written.decode(), options) == ("Use < %* x %>\ufffd", 0)
+
+
 def _reordered(text: str) -> str:
     _, head, body = text.split("---\n", 2)
     return "---\n" + "".join(reversed(head.splitlines(keepends=True))) + "---\n" + body

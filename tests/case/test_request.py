@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -208,7 +209,7 @@ def test_unchanged_keys_are_not_listed() -> None:
     assert changed_keys({"portal": "a"}, {"portal": "a"}) == ""
 
 
-AGENTS, PORTALS = ("default",), ("code",)
+AGENTS, PORTALS = ("default", "Prüfer"), ("code",)
 KEYS = "portal: code\nstatus: draft\nbudget_usd: 0.50"
 
 
@@ -243,6 +244,8 @@ def problems(text: str) -> tuple[str, ...]:
         *(f"{line}\nDo it\n" for line in KEYS.split("\n")),
         "agent: [[default]]\nDo it\n",
         "priority: 3 # soon\nDo it\n",
+        "priority: 05\nDo it\n",
+        normalize("NFD", "agent: Prüfer\nDo it\n"),
         "complexity: trivial\nDo it\n",
     ],
 )
@@ -260,6 +263,7 @@ def test_keys_outside_of_properties_are_named(text: str) -> None:
         "Status: the login page is broken\n",
         "portal: elsewhere\n",
         "Priority: high\n",
+        "Priority: 11\n",
         "# Title\n\n---\n\nText below a rule\n",
         "```yaml\nportal: code\n```\nDo it\n",
         f"1\n2\n3\n4\n5\n{KEYS}\n",

@@ -15,6 +15,7 @@ from placet.case.settle import (
     WRITTEN_S,
     FileHistory,
     Fingerprint,
+    Seen,
     SettleVerdict,
     Writers,
     look,
@@ -111,6 +112,19 @@ def test_a_settled_file_stays_settled():
     again = seen(settled.looks, {"x": A}, 2.01)
     assert again.settled == {"x"}
     assert again.again_in_s is None
+
+
+def test_look_copies_no_settled_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    settled = seen(seen(FileHistory(), {"x": A}, 0.0).looks, {"x": A}, WRITTEN_S)
+    assert settled.settled
+    copied: list[Seen] = []
+    replace = Seen._replace
+    monkeypatch.setattr(
+        Seen, "_replace", lambda one, **new: copied.append(one) or replace(one, **new)
+    )
+    again = seen(settled.looks, {"x": A}, 9.0)
+    assert again.looks == settled.looks
+    assert copied == []
 
 
 def test_every_change_starts_the_wait_again():

@@ -15,6 +15,7 @@ import pytest
 
 from looping import Fake, Time, bare_vault, greeter, looping
 from placet.activity import Action
+from placet.case import sorting
 from placet.case.callout import box_of, with_box
 from placet.case.case import Case, KnownPlan
 from placet.case.decide import decide
@@ -245,8 +246,25 @@ def test_copy_with_same_text_is_asked_about(name: str) -> None:
         ("Inbox/Requests/Y.md", "Do it\n"),
         ("Inbox/Requests/Xenon.md", "Do it\n"),
         ("Inbox/Requests/more/X 2.md", "Do it\n"),
+        ("Inbox/Requests/maX 2.md", "Do it\n"),
+        ("Inbox/Requests/2 Xenon.md", "Do it\n"),
     ],
 )
 def test_other_request_is_not_a_copy(path: str, text: str) -> None:
     original = inspect_note("Inbox/Requests/X.md", b"Do it\n", "")
     assert copies([note := inspect_note(path, text.encode(), "")], [original, note]) == {}
+
+
+def test_copy_is_found_behind_longer_word() -> None:
+    original, copy = (
+        inspect_note(f"Inbox/Requests/{stem}.md", b"Do it\n", "") for stem in ("a", "banana a")
+    )
+    assert list(copies([copy], [original, copy])) == [copy.path]
+
+
+def test_only_notes_with_new_texts_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = [inspect_note(f"Inbox/Requests/{n}.md", b"%d" % n, "") for n in range(9)]
+    made: list[str] = []
+    monkeypatch.setattr(sorting, "PurePosixPath", lambda path: made.append(path) or Path(path))
+    assert copies([], notes) == copies(notes[:1], notes) == {}
+    assert set(made) == {notes[0].path}

@@ -28,6 +28,7 @@ from placet.chat.budget import (
     exceeded,
     money_problem,
     no_tool_call_left,
+    pricer,
     prompt_at_most,
     reserve,
     tell,
@@ -133,7 +134,7 @@ def test_exhausted_limit_refuses_calls(ledger, limit):
     found = exceeded(ledger)
     assert (found.limit if found else None) is limit
     if found is not None:
-        assert reserve([ledger], "k", FREE) == found
+        assert reserve([ledger], "k", UNPRICED) == found
         assert found.stop().end is (End.TIMEOUT if "time" in limit else End.BUDGET)
 
 
@@ -153,7 +154,20 @@ def test_unpriced_model_needs_no_money_limit():
     assert allowed(reserve([mission(tokens=5000)], "k", UNPRICED)) == 1000
     verdict = reserve([mission(usd=Decimal(1000))], "k", UNPRICED)
     assert isinstance(verdict, Exceeded)
-    assert "unknown" in verdict.detail
+    assert "has no price" in verdict.detail
+
+
+@pytest.mark.parametrize("used", [Amount(usd=None), Amount(usd=Decimal(9))])
+def test_free_call_passes_a_spent_money_limit(used):
+    assert allowed(reserve([mission(used, usd=Decimal(1))], "k", FREE)) == 1000
+
+
+def test_pricer_uses_either_name_of_the_model():
+    price = pricer([Price("qwen", *[Decimal(2)] * 4, since=date(2026, 1, 1))], "qwen")
+    usage = Usage(input_tokens=1_000_000)
+    assert price(("qwen.gguf", "qwen"), usage, 0) == 2
+    assert price(("claude", "claude"), usage, 0) is None
+    assert price(("", ""), Usage(), 500_000) == 1
 
 
 def test_a_free_model_needs_no_money():

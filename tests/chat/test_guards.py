@@ -43,6 +43,7 @@ from placet.chat.guards import (
     trend_of,
 )
 from placet.chat.messages import Ask, Purpose, StopReason, Turn, Usage, text_block, user_turn
+from placet.chat.sizes import sizes
 from placet.errors import End, ToolError
 from placet.host.config import GuardsTable
 
@@ -610,7 +611,8 @@ def test_compaction_happens_before_context_is_full(known, max_tokens, compacts):
     turns = conversation(3000, 3000, 3000, 3000, 10)
     ask = Ask(Purpose.EXECUTE, "r", "t", (), (), turns, max_tokens)
     newest = prompt_likely(ask, Usage(1)) - 1
-    made = make_room(ask, Usage(known - newest), 10_000, KEPT, full=False)
+    room = sizes(10_000, max_tokens).prompt_tokens
+    made = make_room(ask, Usage(known - newest), room, KEPT, full=False)
     assert (made is not None) == compacts
     assert made is None or compacted(turns, made, KEPT) != turns
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from tests.cli.test_init import listing, server
+from tests.cli.test_init import listing, of_llama_server, server
 
 from gitkit import make_repo
-from messages_api import MessagesApi
+from messages_api import Answer, MessagesApi, call, reply, status, text
+from placet.chat.text_calls import call_text
 from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
 from placet.errors import UserError
@@ -127,6 +128,66 @@ def test_doctor_checks_local_server_for_messages_api(vault: TestVault) -> None:
     assert line["state"] == "warn"
     assert "does not say whether the name is right" in line["found"]
     assert line["helps"]
+
+
+@pytest.mark.parametrize("listed", ["qwen", "/models/qwen.gguf"])
+def test_doctor_compares_context_with_the_servers(vault: TestVault, listed: str) -> None:
+    model = '[model]\nname = "qwen"\nbase_url = "{}"\n'
+    answers = {"/v1/messages": (400, b"{}"), **of_llama_server(listed, 32_768)}
+    with server(answers) as (url, _):
+        vault.configure(model.format(url) + "context_tokens = 32768\n")
+        (good,) = found(vault, "model")
+        vault.configure(model.format(url))
+        (bad,) = found(vault, "model")
+    assert (good["state"], bad["state"]) == ("good", "bad")
+    assert "with a context of 32,768 tokens" in good["found"]
+    assert bad["helps"] == "placet config set model.context_tokens 32768"
+
+
+def test_doctor_names_models_of_the_server(vault: TestVault) -> None:
+    with server({"/v1/messages": (400, b"{}"), **listing("a", "b")}) as (url, _):
+        vault.configure(f'[model]\nname = "qwen"\nbase_url = "{url}"\n')
+        (line,) = found(vault, "model")
+    assert "its server lists other models: a, b" in line["found"]
+    assert line["helps"] == "placet config set model.name a"
+
+
+def test_doctor_finds_limit_without_price(vault: TestVault) -> None:
+    vault.configure('[model]\nname = "qwen"\n[limits]\nday_usd = 10\n')
+    (line,) = found(vault, "limit")
+    assert "qwen has no price, so the limit of $10 a day cannot hold." in line["found"]
+    assert line["helps"] == "If it is free: placet config set limits.day_usd 0"
+
+
+ANSWER = call("answer", {"number": 2})
+SHOWN = {"input_tokens": 300, "output_tokens": 9}
+
+
+@pytest.mark.parametrize(
+    ("tools", "answer", "words"),
+    [
+        ("auto", reply(ANSWER, usage=SHOWN), ["called the tool"]),
+        (
+            "auto",
+            reply(text("It is 2."), usage={"input_tokens": 45, "output_tokens": 9}),
+            ["does not show the tools to the model (45 tokens", "answered with text"],
+        ),
+        ("auto", reply(ANSWER, usage={"input_tokens": 0, "output_tokens": 0}), ["no tokens"]),
+        ("auto", status(400, "no_db_connection", "No connected db"), ["No connected db"]),
+        ("text", reply(text(call_text("answer", {"number": 2})), usage=SHOWN), ["called the tool"]),
+        ("text", reply(text("It is 2."), usage=SHOWN), ["wrote no call that placet can read"]),
+    ],
+)
+def test_tiny_call_shows_what_server_lacks(
+    vault: TestVault, tools: str, answer: Answer, words: list[str]
+) -> None:
+    with MessagesApi([answer]) as api, quick():
+        vault.configure(f'[model]\nname = "qwen"\nbase_url = "{api.url}"\ntools = "{tools}"\n')
+        lines = [one for one in doctor(vault.site, tries=True) if one["what"] == "tiny call"]
+    assert len(lines) == len(words)
+    for line, said in zip(lines, words, strict=True):
+        assert said in line["found"]
+        assert bool(line["helps"]) == (line["state"] == "bad")
 
 
 def test_doctor_reports_provider_without_server(

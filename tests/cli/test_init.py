@@ -86,7 +86,7 @@ def test_it_asks_for_model_repository_and_history(place: TestVault) -> None:
         person.writes("llama")
         assert "llama is not a server's address." in person.sees("Model [anthropic]: ")
         person.writes(f"{url}/v1")
-        person.sees("Name of the model there: ")
+        assert "cannot be asked for its models" in person.sees("Name of the model there: ")
         person.writes("qwen")
         person.sees(f"Path, or - for none [{repo}]: ")
         person.writes("")
@@ -94,9 +94,11 @@ def test_it_asks_for_model_repository_and_history(place: TestVault) -> None:
         person.writes("")
         said = person.sees("Add a changelog")
         assert person.ends() == 0
-    assert "speaks the Messages API: placet doctor --vault" in said
     assert "export ANTHROPIC" not in said, "a server on this machine needs no key"
     found = settings(place.root / "vault")
+    (price,) = found["model"].pop("price")
+    assert price["model"] == "qwen"
+    assert price["input"] == price["output"] == 0
     assert found["model"] == {"provider": "anthropic", "base_url": url, "name": "qwen"}
     assert found["portals"] == {"my-code": {"path": str(repo)}}
     assert found["vault"]["history"] is True
@@ -257,6 +259,38 @@ def test_invalid_init_flag_creates_nothing(place: TestVault, flags: tuple[str, s
     done = place.click("init", "vault", "--no-input", *flags, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert not (place.root / "vault").exists()
+
+
+def of_llama_server(name: str, context: int) -> dict[str, tuple[int, bytes]]:
+    listed = {"data": [{"id": name, "meta": {"n_ctx": context}}]}
+    return {"/v1/models": (200, json.dumps(listed).encode())}
+
+
+def test_init_takes_only_model_of_a_server(place: TestVault) -> None:
+    with server(of_llama_server("qwen", 32_768)) as (url, _):
+        said = place.click("init", "vault", "--no-input", "--base-url", url).stderr
+    found = settings(place.root / "vault")
+    model = found["model"]
+    assert (model["name"], model["context_tokens"], model["max_tokens"]) == ("qwen", 32_768, 8_192)
+    assert {"input": 0, "output": 0}.items() <= model["price"][0].items()
+    assert "day_usd" not in found.get("limits", {})
+    assert "If its server forwards to a paid service, set a price" in said
+
+
+def test_init_lists_models_to_name(place: TestVault) -> None:
+    with server(listing("qwen", "llama")) as (url, _):
+        done = place.click("init", "vault", "--no-input", "--base-url", url, check=False)
+        assert "has these models: qwen, llama." in done.stderr
+        assert not (place.root / "vault").exists()
+        place.click("init", "vault", "--no-input", "--base-url", url, "--model", "llama")
+    assert settings(place.root / "vault")["model"]["name"] == "llama"
+
+
+def test_init_refuses_too_small_context(place: TestVault) -> None:
+    with server(of_llama_server("qwen", 4_096)) as (url, _):
+        done = place.click("init", "vault", "--no-input", "--base-url", url, check=False)
+    assert done.returncode == 2
+    assert "placet needs at least 8,192" in done.stderr
 
 
 def test_messages_api_server_refuses_empty_request() -> None:

@@ -77,6 +77,12 @@ def test_every_command_help_ends_with_valid_examples(vault: TestVault) -> None:
     assert set(EXAMPLES) <= seen
 
 
+def test_mistyped_command_gets_a_suggestion(vault: TestVault) -> None:
+    done = vault.click("aprove", "x", check=False)
+    assert done.returncode == 2
+    assert "There is no command 'aprove'. Did you mean approve?" in done.stderr
+
+
 def test_group_help_truncates_no_sentence(vault: TestVault) -> None:
     for words, command in commands():
         if isinstance(command, click.Group):

@@ -18,11 +18,15 @@ from gitkit import git
 from guidekit import blocks
 from looping import Fake, bare_vault, greeter, looping
 from placet.activity import Action, Activity, Actor, Entity
+from placet.agent.day_budget import used_today
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
 from placet.client.costs import cost, moment
 from placet.errors import UserError
-from placet.journal.reader import query
+from placet.host.clock import Clock
+from placet.journal.reader import open_reader, query
 from placet.journal.writes import AddActivity
+from placet.loop.build import pricing
+from placet.wording import rfc3339
 from ptykit import on_terminal, seen, too_long
 from vaultkit import TestVault
 
@@ -188,6 +192,27 @@ def test_calls_without_an_answer_count_at_their_worst(tmp_path: Path) -> None:
     assert row.calls_of_unknown_cost == 1
     lines = [re.split("  +", line) for line in vault.click("cost").stdout.splitlines()]
     assert lines[1][lines[0].index("cost")] == "unknown"
+
+
+def test_price_that_arrives_later_counts(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    facts = {"model": "qwen.gguf", "asked": "qwen", "input_tokens": 1_000_000, "cost_usd": None}
+    now = Clock().wall()
+    one = Activity(
+        rfc3339(now), "t" * 36, Actor.AGENT, Action.MODEL_CALLED, Entity.MISSION, "odd", "",
+        {**facts, "purpose": "plan"},
+    )  # fmt: skip
+    with looping(vault) as run:
+        run.loop.ports.journal.commit([AddActivity(one)])
+    assert cost(vault.site, None).total.calls_of_unknown_cost == 1
+    row = '{model = "qwen", since = 2026-01-01, input = 3, output = 9, cache_read = 0, cache_write = 0}'
+    vault.configure(f'[model]\nname = "qwen"\nprice = [{row}]\n')
+    total = cost(vault.site, None).total
+    assert (total.calls_of_unknown_cost, total.cost_usd) == (0, 3.0)
+    with open_reader(vault.site.state.journal) as reader:
+        price = pricing(vault.site.in_force().config)
+        assert used_today(reader, now, price).usd == 3
+        assert reader.calls.used_planning("t" * 36, price) == (1_000_000, 3)
 
 
 def test_ten_thousand_calls_are_summed_by_the_database(tmp_path: Path) -> None:

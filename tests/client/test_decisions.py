@@ -114,6 +114,36 @@ def test_yes_on_a_terminal_is_not_asked(vault: TestVault) -> None:
     assert approved_once(vault)
 
 
+def test_approve_says_what_the_mission_waits_for(vault: TestVault) -> None:
+    vault.click("pause")
+    said = vault.click("approve", "say-hello", "--yes").stderr
+    assert "Work is paused. It starts after: placet resume" in said
+
+
+def test_plan_of_another_model_is_said_before(vault: TestVault) -> None:
+    vault.click("config", "set", "model.name", "another")
+    _, said = on_a_terminal(vault, "n", "approve", "say-hello")
+    said = " ".join(said.split())
+    assert "It was planned with scripted: test, and the settings now name" in said
+    assert "shows it to you once more" in said
+
+
+def test_approve_and_reject_take_several_ids(vault: TestVault) -> None:
+    vault.drop("# Say more\n", "More.md")
+    vault.drop("# Say less\n", "Less.md")
+    vault.once()
+    ids = [case["request_id"] for case in json.loads(vault.click("plans", "--json").stdout)]
+    assert len(ids) == 3
+    done = vault.click("approve", ids[0], "nothing-such", "--yes", check=False)
+    assert done.returncode != 0
+    assert vault.click("approve", *ids[:2], "--yes").stderr.count("Approved.") == 2
+    assert vault.click("reject", ids[2], "--reason", "No").stderr.count("Rejected.") == 1
+    assert (
+        "One digest is for one plan"
+        in vault.click("approve", *ids[:2], "--yes", "--digest", "0" * 8, check=False).stderr
+    )
+
+
 def test_an_approval_binds_the_digest_that_was_read(vault: TestVault) -> None:
     digest = json.loads(vault.click("show", "say-hello", "--json").stdout)["plan_digest"]
     assert digest == vault.rows("plan.created")[0]["metadata"]["digest"]

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.cli.test_init import of_llama_server, server
 
 from placet.client.settings import allowed
-from placet.host.config import Config, table_at
+from placet.host.config import Config, load, table_at
 from placet.note.paths import CONFIG_PATH
 from vaultkit import TestVault
 
@@ -29,6 +30,25 @@ def test_config_lists_every_effective_setting(vault: TestVault) -> None:
     assert every <= {line.partition(" = ")[0] for line in listed}
     assert "placet config accept" in unaccepted
     assert 'portals.code.path: "/tmp" -> "/usr"' in unaccepted
+
+
+def test_setting_local_server_sets_all_it_needs(vault: TestVault) -> None:
+    config(vault).write_text("[limits]\nday_usd = 10\n")
+    with server(of_llama_server("qwen", 32_768)) as (url, _):
+        said = vault.click("config", "set", "model.base_url", url).stderr
+    model = load(vault.root).model
+    assert (model.name, model.context_tokens, model.max_tokens) == ("qwen", 32_768, 8_192)
+    assert [(row.model, row.input) for row in model.price] == [("qwen", 0)]
+    assert "model.name is now qwen." in said
+    assert "counts as free" in said
+    assert "cannot hold" not in said
+
+
+def test_limit_without_price_is_said_when_set(vault: TestVault) -> None:
+    config(vault).write_text('[model]\nname = "qwen"\n')
+    said = vault.click("config", "set", "limits.day_usd", "5").stderr
+    assert "qwen has no price, so the limit of $5 a day cannot hold." in said
+    assert "placet config set limits.day_usd 0" in said
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,7 @@ def test_tool_schemas_fit_messages_api() -> None:
         "run_command": ["command"],
         "bash": ["command"],
         "take_screenshot": [],
-        "submit_plan": ["title", "summary", "steps"],
+        "submit_plan": ["title", "summary", "steps", "scope"],
         "complete_step": ["step", "summary"],
         "ask_person": ["question"],
         "request_scope": ["why"],

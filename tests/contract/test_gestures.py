@@ -177,7 +177,7 @@ def test_edits_before_and_during_planning_reach_planner(vault: TestVault) -> Non
 
         hangs = False
 
-        def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+        def reply(self, ask: Ask, cancelled: Callable[[], bool], *_: object) -> Reply:
             self.asks.append(ask)
             if self.hangs:
                 until(cancelled, "the call is cut")

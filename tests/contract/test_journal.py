@@ -1131,7 +1131,7 @@ def test_reader_needs_no_daemon_even_after_crash(world):
 
 def test_symlink_or_folder_as_journal_is_refused(world):
     world.path.symlink_to(world.path.with_name("other.db"))
-    with pytest.raises(UserError, match="not a regular file"):
+    with pytest.raises(UserError, match="is not a regular file"):
         world.open()
     world.path.unlink()
     world.path.mkdir()

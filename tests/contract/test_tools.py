@@ -34,6 +34,7 @@ from placet.agent import conversation
 from placet.agent.record import Record
 from placet.chat.guards import Effect
 from placet.chat.messages import Reply, StopReason, ToolUse, Turn
+from placet.chat.sizes import RESULT_CHARS, RESULT_WORDS
 from placet.disk.confine import Root
 from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
@@ -44,7 +45,7 @@ from placet.tools.base import Toolbox
 from placet.tools.grep import MAX_EXPANDED, expanded
 from placet.tools.output import FOLD, MAX_KEPT_CHARS, Results
 from placet.tools.registry import BY_NAME, PLANNABLE, TOOLS, executing, planning
-from placet.tools.shorten import CHARS_KEPT, WORDS_KEPT, cut, fold, lines_of
+from placet.tools.shorten import cut, fold, lines_of
 from vaultkit import PLAN, make_vault
 
 HANGS_S = 60.0
@@ -690,6 +691,20 @@ def test_screenshot_reaches_model_and_report_folder(tmp_path: Path) -> None:
 # --- the registry
 
 
+@pytest.mark.parametrize("revising", [False, True])
+def test_plan_schema_demands_scope_and_known_tools(revising: bool) -> None:
+    tool = planning(revising=revising, level=Level.NONE)["submit_plan"]
+    shown = tool.spec().input_schema
+    scope, step = shown["$defs"]["ScopeArgs"], shown["$defs"]["StepArgs"]
+    assert "scope" in shown["required"]
+    assert {"write", "run"} <= set(scope["required"])
+    assert "tools" in step["required"]
+    assert step["properties"]["tools"]["items"]["enum"] == [
+        t.name for t in TOOLS if t.name in PLANNABLE and t.name not in ("bash", "take_screenshot")
+    ]
+    assert tool.args.model_validate({"title": "T", "summary": "S", "steps": [{"title": "A"}]})
+
+
 def test_offered_tools_follow_plan_scope_and_level() -> None:
     everything = {tool.name for tool in TOOLS}
     assert set(executing([], EVERYTHING, Level.BUBBLEWRAP)) == {
@@ -712,8 +727,8 @@ def test_offered_tools_follow_plan_scope_and_level() -> None:
         "glob",
         "submit_plan",
     }
-    assert "bash" in planner["submit_plan"].about
-    assert "bash" not in planning(revising=True, level=Level.NONE)["submit_plan"].about
+    assert "bash" in planner["submit_plan"].steps_may_name
+    assert "bash" not in planning(revising=True, level=Level.NONE)["submit_plan"].steps_may_name
     assert {
         name for name in everything if BY_NAME[name].effect is Effect.CONTROL
     } == everything - PLANNABLE
@@ -782,7 +797,7 @@ def test_cut_keeps_first_and_last_500_words() -> None:
     assert made.words == 1
     assert (made.head.split(), made.tail.split()) == (words[:500], words[-500:])
     assert cut(" ".join(words[:1000])) is None
-    assert (WORDS_KEPT, CHARS_KEPT) == (1000, 60_000)
+    assert (RESULT_WORDS, RESULT_CHARS) == (1000, 60_000)
 
 
 @settings(max_examples=60)

@@ -43,6 +43,7 @@ REASONS = (
     "needs another machine",
     "needs a database",
     "needs a key",
+    "needs a server",
     "needs a service manager",
     "opens an editor",
     "settings",
@@ -298,13 +299,13 @@ def test_guide_lists_inputs_of_scripted_calls() -> None:
         for name, *rest in re.findall(r"(?m)^\| `(\w+)` \|([^|]*)\|([^|]*)\|$", page)
         if name in BY_NAME
     }
-    schemas = {name: tool.args.model_json_schema() for name, tool in BY_NAME.items()}
+    fields = {name: tool.args.model_fields for name, tool in BY_NAME.items()}
     assert told == {
-        name: (required := set(schema.get("required", ())), set(schema["properties"]) - required)
-        for name, schema in schemas.items()
+        name: (needed := {key for key in found if found[key].is_required()}, {*found} - needed)
+        for name, found in fields.items()
     }
     (sentence,) = re.findall(r"(?m)^A step of `submit_plan` has (.*?)\. While", page)
-    parts = schemas["submit_plan"]["$defs"].values()
+    parts = BY_NAME["submit_plan"].args.model_json_schema()["$defs"].values()
     assert set(re.findall(r"`(\w+)`", sentence)) == {
         "scope", *(key for part in parts for key in part["properties"])
     }  # fmt: skip

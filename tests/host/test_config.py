@@ -9,6 +9,7 @@ import sys
 import time
 from codecs import BOM_UTF16_BE
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -20,6 +21,7 @@ from placet.errors import UserError
 from placet.host import config as module
 from placet.host.config import ModelTable, load, write_settings
 from placet.note.frontmatter import read_note
+from placet.note.paths import CONFIG_PATH
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 
@@ -417,3 +419,38 @@ def test_config_shows_gets_and_sets(tmp_path: Path) -> None:
     # the first start accepts what is there
     assert vault.click("config", "accept", check=False).returncode == 1
     assert (vault.root / "System/placet.toml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("before", "settings", "fits"),
+    [
+        ("", {("model", "context_tokens"): 8_192}, True),
+        (
+            "max_tokens = 8000\ncontext_tokens = 64000\n",
+            {("model", "context_tokens"): 8_192},
+            False,
+        ),
+        ("context_tokens = 8192\n", {("model", "max_tokens"): 4_097}, False),
+        ("context_tokens = 8192\n", {("model", "max_tokens"): 4_096}, True),
+        ("max_tokens = 8000\ncontext_tokens = 8192\n", {("model", "context_tokens"): 16_000}, True),
+        ("max_tokens = 8000\ncontext_tokens = 8192\n", {("daemon", "paused"): True}, True),
+    ],
+)
+def test_answer_and_context_that_cannot_fit_are_refused(
+    tmp_path: Path, before: str, settings: dict[tuple[str, ...], Any], fits: bool
+) -> None:
+    path = tmp_path / CONFIG_PATH
+    path.parent.mkdir(parents=True)
+    path.write_text(f"[model]\n{before}")
+    if fits:
+        write_settings(tmp_path, settings)
+        return
+    with pytest.raises(UserError, match="at most half of it") as refused:
+        write_settings(tmp_path, settings)
+    assert refused.value.hint == "placet config set model.max_tokens 4096"
+    assert path.read_text() == f"[model]\n{before}"
+
+
+def test_way_of_calling_tools_is_part_of_the_model() -> None:
+    assert ModelTable(name="m").who == "anthropic: m"
+    assert ModelTable(name="m", tools="text").who == "anthropic: m, with tools = text"

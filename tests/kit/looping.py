@@ -85,7 +85,7 @@ class Fake:
     asks: list[Ask] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+    def reply(self, ask: Ask, cancelled: Callable[[], bool], *_: object) -> Reply:
         with self.lock:
             self.asks.append(ask)
         return self.answer(ask)

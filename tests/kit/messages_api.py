@@ -196,6 +196,7 @@ class MessagesApi:
         self.refused: list[str] = []
         self.hung_up = threading.Event()
         self.models: dict[str, Answer] = {}
+        self.listed: list[str] = []
         api = self
 
         class Answering(_Answering):
@@ -285,7 +286,12 @@ class _Answering(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        """Describe a model, as `models` of the server has it by name."""
+        """Describe a model, as `models` of the server has it by name, or list `listed`."""
+        if self.path == "/v1/models" and self.server_api.listed:
+            data = [{"id": name, "max_model_len": 32_768} for name in self.server_api.listed]
+            found = raw(json.dumps({"data": data}).encode(), content_type="application/json")
+            self._send_whole(found.raw or b"", found)
+            return
         found = self.server_api.models.get(
             self.path.removeprefix("/v1/models/"), status(404, "not_found_error", self.path)
         )

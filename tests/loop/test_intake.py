@@ -91,7 +91,7 @@ def test_planning_that_began_resumes_at_once(tmp_path: Path) -> None:
 class Hanging(Fake):
     """A model that answers nothing but what says `stop`, until its call is cut."""
 
-    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+    def reply(self, ask: Ask, cancelled: Callable[[], bool], *_: object) -> Reply:
         self.asks.append(ask)
         if "stop" not in str(ask.turns):
             until(cancelled, "the call is cut")

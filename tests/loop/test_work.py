@@ -182,7 +182,7 @@ def test_new_hold_cause_replaces_earlier_one(tmp_path: Path) -> None:
         assert any(words in said for said in why.why), why
         assert not any(other in f"{why} {shown(vault)}" for _, other in tried if other != words)
         assert why.next == ("Fix that first.", "Start it: placet run")
-    assert len(vault.rows("model.waiting")) == 1
+    assert len(vault.rows("model.waiting")) == 2, "one for each reason that you must fix"
 
 
 def test_request_during_hold_waits_silently(
@@ -574,3 +574,19 @@ def test_run_once_reads_note_dropped_last(tmp_path: Path) -> None:
         tick = running.run_once()
     assert "no credit" in tick.waiting[0]
     assert len(vault.rows("request.detected")) == 2
+
+
+def test_new_reason_of_a_hold_replaces_the_old_one(tmp_path: Path) -> None:
+    vault, time = bare_vault(tmp_path), Time()
+    reasons = iter(("there is no key", "there is no credit", "there is no credit"))
+
+    def refuses(_: Ask) -> Reply:
+        raise ModelError(ModelErrorKind.PERMANENT, next(reasons))
+
+    vault.drop("Say hello.\n")
+    with looping(vault, time=time, model=lambda: Fake(refuses)) as running:
+        for _ in range(3):
+            running.settle()
+            time.pass_time(61)
+    told = [row["metadata"]["reason"] for row in vault.rows("model.waiting")]
+    assert told == ["there is no key", "there is no credit"]

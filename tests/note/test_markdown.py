@@ -10,6 +10,7 @@ from placet.host.config import parse
 from placet.note.markdown import merge_line
 
 MERGE = "<<<<<<< HEAD\ndo\n=======\ndo not\n>>>>>>> theirs\n"
+CUT = "<<<<<<< HEAD\nThis:\n\n```sh\nold\n=======\nThat:\n\n```sh\nnew\n>>>>>>> theirs\n```\n"
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,8 @@ MERGE = "<<<<<<< HEAD\ndo\n=======\ndo not\n>>>>>>> theirs\n"
         (f"a\n\n{MERGE}", 3),
         (MERGE.replace("\n", "\r\n"), 1),
         (MERGE.replace("do\n=", "do\n||||||| base\nold\n="), 1),
+        (CUT, 1),
+        (f"~~~\n~~~\n{CUT}", 3),
         (f"```\n{MERGE}```\n", 0),
         (MERGE.replace("=======\n", ""), 0),
         (MERGE.replace("<<<<<<<", " <<<<<<<"), 0),

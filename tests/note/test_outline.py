@@ -1,22 +1,8 @@
-"""Test how a text is split at headings, and escaped so that it adds none."""
+"""Test how a text is split at headings."""
 
 from __future__ import annotations
 
-import pytest
-
-from placet.note import outline
-from placet.note.outline import (
-    escaped,
-    escaped_comments,
-    escaped_heading,
-    escaped_text,
-    fenced,
-    outline_of,
-    unescaped,
-    unescaped_comments,
-    unescaped_heading,
-    unescaped_text,
-)
+from placet.note.outline import named, outline_of
 
 BODY = "intro\n# One\ntext\n```\n# code\n```\n## Two ##\nmore\n# Three\n"
 
@@ -37,58 +23,4 @@ def test_unclosed_code_block_is_named() -> None:
 
 
 def test_names_of_sections_ignore_case_and_markup() -> None:
-    assert outline.named("**Review**  Comments:") == outline.named("review `comments`")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "# heading",
-        "> ## quoted",
-        "- # in a list",
-        "---",
-        "Tools: run_command",
-        "- [ ] @placet no",
-        "<script>",
-        "%% hidden %%",
-        "[x]: https://example.org",
-        "`code` and ` alone",
-        "[open](obsidian://new?overwrite=true)",
-        "\\# escaped already",
-        "\\\\<b>",
-        "a < b, 50% of $4",
-    ],
-)
-def test_escaping_is_undone_exactly(line: str) -> None:
-    assert unescaped(escaped(line)) == line
-    assert escaped(escaped(line)) != escaped(line) or escaped(line) == line
-
-
-@pytest.mark.parametrize("title", ["C#", "# #", "\\#", "[] box", "Done ##", "a `b` *c*"])
-def test_heading_keeps_its_hashes(title: str) -> None:
-    assert unescaped_heading(f" {escaped_heading(title)}") == title
-
-
-def test_closing_hashes_are_no_title() -> None:
-    assert unescaped_heading(" Two ## ") == "Two"
-
-
-def test_only_printed_code_blocks_keep_their_meaning() -> None:
-    text = "```python\n# a\n```\n```dataviewjs\nrun()\n```\n# b\n```sh\nnever closed"
-    lines = escaped_text(text).split("\n")
-    assert lines[:3] == ["```python", "# a", "```"]
-    assert not [line for line in lines[3:] if line.startswith(("```", "#"))]
-    assert unescaped_text(lines) == text
-
-
-def test_fence_is_longer_than_its_content() -> None:
-    assert fenced("a\n````\nb\n", "md") == "`````md\na\n````\nb\n`````"
-    assert fenced("<% tp %>", "").split("\n")[1] == "< % tp %>"
-
-
-def test_comment_begins_no_section() -> None:
-    text = "Like this:\n## Scope\n### a step stays\n```\n## code\n```"
-    lines = escaped_comments(text).split("\n")
-    assert lines[1] == "\\## Scope"
-    assert lines[2:] == text.split("\n")[2:]
-    assert unescaped_comments("\n".join(lines)) == text
+    assert named("**Review**  Comments:") == named("review `comments`")

@@ -16,14 +16,7 @@ from placet.case.notes import inspect_note
 from placet.case.question_note import difference, with_scope
 from placet.note.hidden_text import UnseenKind, find_unseen
 from placet.note.markdown import commented_lines, lines_of
-from placet.plan.comments import (
-    Comment,
-    comments,
-    comments_section,
-    rejection_reason,
-    with_answers,
-    with_comment,
-)
+from placet.plan.comments import Comment, comments, comments_section, with_answers, with_comment
 from placet.plan.differences import SHOWN_CHARS, changed_lines, diff_callout
 from placet.plan.limits import (
     MAX_ACTION_BYTES,
@@ -38,6 +31,7 @@ from placet.plan.limits import (
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import LiteralCall, Plan, Section, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.plan.sections import rejection_reason
 
 TOOLS = ("read_file", "write_file", "run_command", "bash")
 AT = "2026-11-21 22:30:00"
@@ -324,7 +318,12 @@ def test_title_round_trips_unchanged(title):
         (scoped("```toml\n```", after="# Scope\n"), 7, "wrong level"),
         (scoped("```toml\nwrite = []\nwrite = [\n```"), 7, "cannot be read"),
         (scoped("```toml\nnetwork = false\nnetwork = true\n```"), 7, "cannot be read"),
-        (scoped("```toml\nnetwork = no\n```"), 6, "cannot be read"),
+        (scoped("```toml\nnetwork = no\n```"), 6, 'texts need "quotes"'),
+        (
+            scoped("```toml\n<<<<<<< a\nrun = []\n=======\n>>>>>>> b\n```"),
+            6,
+            "keep one of the two versions",
+        ),
         (scoped("```toml\nbudget_usd = 1e99999999999999999999\n```"), 6, "exponent"),
         (scoped("```toml\nmax_iterations = " + "9" * 5000 + "\n```"), 6, "cannot be read"),
         (scoped("```toml\nwrite = " + "[" * 5000 + "\n```"), 6, "cannot be read"),
@@ -915,23 +914,6 @@ def test_a_comment_cannot_forge_a_plan():
             assert parse_plan(body, TOOLS).steps == VALUE.steps
             body = with_answers(body, [text])
             assert parse_plan(body, TOOLS).steps == VALUE.steps
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("# t\n\n## Rejection\n\ntoo *broad*\n\nreally\n\n## Risks\n", "too *broad*\n\nreally"),
-        ("## Rejection Reason:\r\nno\r\n", "no"),
-        ("### rejection\nno", "no"),
-        ("## Rejection: too broad", "too broad"),
-        ("## Rejection\nmore", "more"),
-        ("# t\n", ""),
-        ("```\n## Rejection\nno\n```", ""),
-        ("## Rejection\n", ""),
-    ],
-)
-def test_rejection_section_gives_reason(body, reason):
-    assert rejection_reason(body) == reason
 
 
 # --- what changed

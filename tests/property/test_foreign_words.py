@@ -15,11 +15,20 @@ from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.loop.side_notes import side_note
 from placet.note.box import find_box
-from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
+from placet.note.escape import (
+    cell,
+    code,
+    document,
+    escaped_text,
+    link,
+    literal,
+    paragraphs,
+    sentence,
+    unescaped_text,
+)
 from placet.note.frontmatter import Frontmatter, read_note
 from placet.note.hidden_text import find_unseen
 from placet.note.markdown import ACTS
-from placet.note.outline import escaped_text, unescaped_text
 from placet.plan.parse import parse_plan
 from placet.plan.plan import Plan, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems

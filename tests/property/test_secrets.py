@@ -588,7 +588,8 @@ def test_mission_with_secret_fails_and_keeps_redacted_work(tmp_path: Path) -> No
     failed = vault.rows("execution.failed")[0]["metadata"]
     assert failed["error_type"] == "secret_in_commit"
     report = vault.reports()[0].read_text()
-    assert "notes.txt:3: AWS key" in report
+    assert "notes.txt:3: AWS key" in report.split("## Error Details")[0]
+    assert "[redacted" not in report.split("## Error Details")[0]
     assert git(repo, "show", f"{failed['kept']}:notes.txt") == "one\ntwo\n[redacted: AWS key]"
     assert key.encode() not in _objects(repo)
     assert key not in report

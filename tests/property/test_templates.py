@@ -19,9 +19,18 @@ from markdown_it.token import Token
 from looping import Fake, Time, bare_vault, looping, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.loop.side_notes import side_note
-from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
+from placet.note.escape import (
+    cell,
+    code,
+    document,
+    escaped_text,
+    link,
+    literal,
+    paragraphs,
+    sentence,
+    unescaped_text,
+)
 from placet.note.frontmatter import Frontmatter, new_note, read_note, stamp
-from placet.note.outline import escaped_text, unescaped_text
 from placet.plan.differences import diff_callout
 from placet.plan.plan import LiteralCall, Plan, Step, render_plan
 from placet.plan.scope import Scope, ScopeProblems

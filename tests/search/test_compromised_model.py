@@ -942,7 +942,7 @@ def test_only_person_can_approve(tmp_path: Path) -> None:
             "../../../vault/System/Active/evil.md",
         )
     ]
-    plan = {**PLAN, "scope": {"write": ["**", "System/**", "Inbox/**"]}}
+    plan = {**PLAN, "scope": {"write": ["**"]}}
     vault.script(
         ("plan", [{"calls": [*evil, ("approve", {}), ("submit_plan", plan)]}]),
         ("execute", [{"calls": [*evil, ("submit_plan", plan), ("finish", {"summary": "Done."})]}]),

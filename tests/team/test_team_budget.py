@@ -6,18 +6,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 import pgkit
+from placet.activity import Action, Activity, Actor, Entity
 from placet.agent.day_budget import DayBudget
-from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Room
+from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Price, Room, pricer, unpriced
 from placet.chat.cancel import Cancel
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
-from placet.journal.writes import LeaseLost, ReleaseLease
+from placet.journal.writes import AddActivity, LeaseLost, ReleaseLease
+from placet.wording import rfc3339
 from placet_team.worker_journal import TeamDay, WorkerJournal
 from teamkit import Workers, handed, journal_in, journal_of, team_database
 
@@ -59,7 +62,7 @@ def test_day_budget_counts_pending_calls_across_machines(four: Team) -> None:
         cancel = Cancel()
         cancel.set()  # nobody waits for room
         with book.room(
-            journal, Clock(), Ledger("own", Limits()), limits, four.keys[n], CALL, cancel
+            journal, Clock(), Ledger("own", Limits()), limits, four.keys[n], CALL, unpriced, cancel
         ) as found:
             granted.append(found)
             held.wait(30)
@@ -85,7 +88,7 @@ def test_released_lease_frees_reserved_day_budget(four: Team) -> None:
     assert book.shared.held()[1].keys() == {four.keys[1]}
     four.daemon.commit([ReleaseLease("t1", int(four.keys[1].split(":")[2]))])
     with book.room(
-        journal, Clock(), Ledger("own", Limits()), limits, four.keys[0], CALL, Cancel()
+        journal, Clock(), Ledger("own", Limits()), limits, four.keys[0], CALL, unpriced, Cancel()
     ) as found:
         assert isinstance(found, Room)
 
@@ -93,6 +96,19 @@ def test_released_lease_frees_reserved_day_budget(four: Team) -> None:
 def test_worker_without_lease_reserves_no_budget(four: Team) -> None:
     journal, book = four.machines[0]
     four.daemon.commit([ReleaseLease("t0", int(four.keys[0].split(":")[2]))])
-    asked = Ledger("own", Limits()), Limits(tokens=3_000), four.keys[0], CALL, Cancel()
+    asked = Ledger("own", Limits()), Limits(tokens=3_000), four.keys[0], CALL, unpriced, Cancel()
     with pytest.raises(LeaseLost), book.room(journal, Clock(), *asked):
         pass
+
+
+def test_late_price_counts_in_the_team_journal(four: Team) -> None:
+    now = Clock().wall()
+    called = Activity(
+        rfc3339(now), "t0", Actor.AGENT, Action.MODEL_CALLED, Entity.MISSION, "r", "",
+        {"model": "m", "asked": "m", "purpose": "plan", "input_tokens": 2_000_000},
+    )  # fmt: skip
+    four.daemon.commit([AddActivity(called)])
+    price = pricer([Price("m", *[Decimal(1)] * 4, since=date(2026, 1, 1))], "m")
+    with four.daemon.read() as reader:
+        assert reader.calls.used_since("2026", price)[1] == 2
+        assert reader.calls.used_planning("t0", price)[1] == 2

@@ -137,7 +137,7 @@ def may_have_changed(uses: Sequence[ToolUse]) -> bool:
 def last_round(record: Record) -> tuple[int, tuple[ToolUse, ...]]:
     """Return the number of the last recorded model turn, 0 before the first, and its calls."""
     replies = record.replies()
-    return len(replies), replies[-1].reply.turn.tool_uses if replies else ()
+    return len(replies), replies[-1].reply.uses if replies else ()
 
 
 def known_state(
@@ -164,7 +164,7 @@ def known_state(
         if kept is not None:
             return kept, 0
         known = record.get(REPLY.at(earlier))
-        if known is not None and may_have_changed(known.reply.turn.tool_uses):
+        if known is not None and may_have_changed(known.reply.uses):
             return "", 0
     return base, 0
 

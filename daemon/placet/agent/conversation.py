@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,6 +18,7 @@ from placet.agent.prompts import (
     INSTRUCTIONS_RETRY_S,
     digests_of,
     guidance,
+    marked,
     notes_of_agent,
     system_prompt,
 )
@@ -33,6 +35,7 @@ from placet.agent.tool_calls import (
 from placet.case.approval import changed_instructions
 from placet.case.waiting import WaitReason
 from placet.chat.compaction import compacted, make_room
+from placet.chat.guards import Effect
 from placet.chat.messages import (
     Ask,
     Purpose,
@@ -40,15 +43,22 @@ from placet.chat.messages import (
     StopReason,
     ToolUse,
     Turn,
+    Usage,
     text_block,
     user_turn,
 )
+from placet.chat.sizes import LEAST_WINDOW, Sizes, sizes
+from placet.chat.text_calls import call_text, described, text_call, words_in
 from placet.disk.confine import Root
 from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
+from placet.tools.control import SUBMIT_PLAN
 
 READERS = 8
 """How many reads run in parallel. They wait for the disk, not for a processor."""
+
+TEXT, PLAIN = "text", "plain"
+"""How tools are called without the server's help: all of them, or `submit_plan` alone."""
 
 _BROKEN_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL})
 """The answer was cut off, so a call in it may be incomplete."""
@@ -59,14 +69,14 @@ class Conversation:
     """What stays the same from turn to turn.
 
     `opening` is the first message, `tools` are those that the model is offered, and `silence` is
-    the reply to a turn without a call. `context_tokens` is the model's context size: before it is
-    full, old results are shortened.
+    the reply to a turn without a call, and to the first such turn. `context_tokens` is the model's
+    context size: before it is full, old results are shortened.
     """
 
     purpose: Purpose
     opening: Opening
     tools: Tools
-    silence: str
+    silence: tuple[str, str]
     max_tokens: int
     context_tokens: int
 
@@ -91,15 +101,19 @@ def begin(
     tools: Tools,
     texts: Callable[[str], Sequence[str]],
     silence: str,
+    example: tuple[str, Mapping[str, Any]],
+    way: str = "",
 ) -> Conversation:
     """Return a conversation, with its opening as it is sent.
 
     The opening is made once, without secrets, and recorded. So a resumed conversation is the same
     byte for byte, even if notes and files changed. `texts` makes the first turn from the
-    repository's AGENTS.md. Raises Postponed for a mission that would read other notes of the vault
-    than its plan was written with: the loop looked just before, so a sync tool is at work.
+    repository's AGENTS.md. `example` is a call that a silent model is shown. `way` is how tools are
+    called, else as `[model]` says; the first life decides. Raises Postponed for a mission that
+    would read other notes of the vault than its plan was written with: the loop looked just before,
+    so a sync tool is at work.
     """
-    ports, record = limits.ports, limits.record
+    ports, record, model = limits.ports, limits.record, limits.ports.config.model
     opening = record.get(OPENING)
     if opening is None:
         remarks: list[str] = []
@@ -108,25 +122,41 @@ def begin(
         instructions = digests_of(notes)
         if purpose is Purpose.EXECUTE and (why := changed_instructions(record.case, instructions)):
             raise Postponed(why, INSTRUCTIONS_RETRY_S, WaitReason.INSTRUCTIONS)
+        way = way or model.tools
         system = system_prompt(
-            purpose,
+            PLAIN if way == PLAIN else purpose,
             notes,
             record.case.request.agent,
-            model=ports.config.model.name,
+            model=model.name,
             sandbox=place.level.title,
             repository=record.case.request.portal or "the vault itself",
             facts=place.facts,
+            knowledge=place.knowledge is not None and bool(record.case.request.portal),
             turns=limits.guards.max_iterations,
         )
+        if way in (TEXT, PLAIN):
+            how = described((tool.spec() for tool in tools.values()), call_text(*example))
+            system = (system[0], how, *system[1:])
         first_turn = texts(guidance(place.root, remarks))
         told = [
             tuple(redact(text, place.secrets)[0] for text in some)
             for some in (system, first_turn, remarks)
         ]
-        opening = Opening(told[0], told[1], told[2], instructions)
+        opening = Opening(told[0], told[1], told[2], instructions, way)
         record.settle(OPENING, opening)
-    model = ports.config.model
-    return Conversation(purpose, opening, tools, silence, model.max_tokens, model.context_tokens)
+    shown = _shown(example, opening, purpose)
+    first = f"{silence} A call, with the parts in <> for you to fill in:\n{shown}"
+    return Conversation(
+        purpose, opening, tools, (silence, first), model.max_tokens, model.context_tokens
+    )
+
+
+def _shown(example: tuple[str, Mapping[str, Any]], opening: Opening, purpose: Purpose) -> str:
+    """Return a call as an example: it must not teach a model to write calls that do not count."""
+    by_text = opening.tools in (TEXT, PLAIN)
+    if by_text or (opening.tools == "auto" and purpose is not Purpose.EXECUTE):
+        return call_text(*example)
+    return f"`{example[0]}` with {json.dumps(example[1])}"
 
 
 def rounds(
@@ -145,11 +175,13 @@ def rounds(
     raises.
     """
     record = limits.record
-    case, specs = record.case, tuple(tool.spec() for tool in talk.tools.values())
-    turns = [talk.opening.turn]
+    case, by_text = record.case, talk.opening.tools in (TEXT, PLAIN)
+    specs = () if by_text else tuple(tool.spec() for tool in talk.tools.values())
+    turns, window = [talk.opening.turn], talk.context_tokens
     stopped: StopReason | None = None
     for iteration in count(1):
-        remarks = limits.before(iteration)
+        remarks, before = limits.before(iteration), limits.spent.last_usage
+        size = sizes(window, talk.max_tokens)
         ask = Ask(
             talk.purpose,
             case.request_id,
@@ -157,33 +189,77 @@ def rounds(
             talk.opening.system,
             specs,
             tuple(turns),
-            talk.max_tokens,
+            size.max_tokens,
         )
-        turns = _prepared(ask, iteration, remarks, talk, limits, place, stopped)
+        turns = _prepared(ask, iteration, remarks, size, limits, place, stopped)
         ask = replace(ask, turns=tuple(turns))
         reply = ask_model(
-            limits.ports, ask, iteration, record, limits.spent, limits.cancel, limits.room
+            limits.ports,
+            ask,
+            iteration,
+            record,
+            limits.spent,
+            limits.cancel,
+            limits.room,
+            partial(_written, talk, ask),
         )
-        turns.append(reply.turn)
+        if reply.turn.blocks:
+            turns.append(reply.turn)
         stopped = reply.stop_reason
+        window = _window(window, reply, before)
         results: list[Mapping[str, Any]] = []
         yield Round(
             iteration,
             reply,
             _calls(iteration, reply, talk.tools, place, limits, restore, kept, results),
         )
-        if reply.turn.tool_uses:
+        if reply.uses:
             turns.append(user_turn(results))
-        elif stopped is not StopReason.PAUSE_TURN:
-            turns.append(user_turn([text_block(talk.silence)]))
+        elif reply.turn.blocks or stopped is not StopReason.CONTEXT_FULL:
+            is_first = all(step.calls for step in limits.history.steps)
+            turns += _correction(talk.silence[is_first], stopped)
         limits.history = limits.history.with_step(stopped)
+
+
+def _correction(silence: str, stopped: StopReason) -> list[Turn]:
+    return [] if stopped is StopReason.PAUSE_TURN else [user_turn([text_block(silence)])]
+
+
+def _written(talk: Conversation, ask: Ask, reply: Reply) -> ToolUse | None:
+    """Return the call that a reply wrote as text, if it counts.
+
+    Without `tools = "text"` only what a person reviews and what reads counts, and nothing once the
+    server has handed on a call.
+    """
+    way, turns = talk.opening.tools, ask.turns
+    if reply.turn.tool_uses or reply.stop_reason in _BROKEN_OFF or way == "native":
+        return None
+    if way == "auto" and any(turn.tool_uses for turn in turns):
+        return None
+    names = {
+        name
+        for name, tool in talk.tools.items()
+        if way != "auto" or name == SUBMIT_PLAN.name or tool.effect is Effect.READ
+    }
+    return text_call(reply.turn.text, names, [*ask.system, *words_in(turns)])
+
+
+def _window(window: int, reply: Reply, before: Usage | None) -> int:
+    """Return the context that a model really has, as far as a full one shows.
+
+    `before` is the usage of the reply before this one.
+    """
+    used = reply.usage if reply.turn.blocks else before
+    if reply.stop_reason is not StopReason.CONTEXT_FULL or used is None or not used.prompt_tokens:
+        return window
+    return min(window, max(used.prompt_tokens + used.output_tokens, LEAST_WINDOW))
 
 
 def _prepared(
     ask: Ask,
     iteration: int,
     remarks: Sequence[str],
-    talk: Conversation,
+    size: Sizes,
     limits: MissionLimits,
     place: Workplace,
     stopped: StopReason | None,
@@ -197,7 +273,7 @@ def _prepared(
     decided = record.get(TURN.at(iteration))
     if decided is None:
         full = stopped is StopReason.CONTEXT_FULL
-        made = make_room(ask, limits.spent.last_usage, talk.context_tokens, keep, full=full)
+        made = make_room(ask, limits.spent.last_usage, size.prompt_tokens, keep, full=full)
         decided = Prepared(tuple(remarks), made)
         rows = []
         if made is not None:
@@ -229,7 +305,7 @@ def _calls(
 
     `results` gets each result for the model.
     """
-    record, uses = limits.record, reply.turn.tool_uses
+    record, uses = limits.record, reply.uses
     cut = reply.stop_reason in _BROKEN_OFF
     ahead: dict[int, Outcome] = {}
     for i, use in enumerate(uses):
@@ -257,7 +333,7 @@ def _calls(
                 kept(entry)
         if outcome.ends is None:
             limits.record_call(use, outcome)
-        results.append(_result(use, outcome))
+        results += _text_result(use, outcome) if reply.written else [_result(use, outcome)]
         yield use, outcome
 
 
@@ -297,11 +373,22 @@ def _reads_at_once(
     return done
 
 
+def _image(outcome: Outcome) -> list[Mapping[str, Any]]:
+    source = {"type": "base64", "media_type": "image/png", "data": outcome.image}
+    return [{"type": "image", "source": source}] if outcome.image else []
+
+
+def _text_result(use: ToolUse, outcome: Outcome) -> list[Mapping[str, Any]]:
+    """Return the result of a call that was written as text: the server knows of no call."""
+    failed = "" if outcome.ok else ' failed="true"'
+    text = marked("result", outcome.content, f' tool="{use.name}"{failed}')
+    return [text_block(text), *_image(outcome)]
+
+
 def _result(use: ToolUse, outcome: Outcome) -> dict[str, Any]:
     content: str | list[Mapping[str, Any]] = outcome.content
-    if outcome.image:
-        source = {"type": "base64", "media_type": "image/png", "data": outcome.image}
-        content = [text_block(outcome.content), {"type": "image", "source": source}]
+    if image := _image(outcome):
+        content = [text_block(outcome.content), *image]
     return {
         "type": "tool_result",
         "tool_use_id": use.id,

@@ -13,7 +13,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from typing import Protocol
 
-from placet.chat.budget import Amount, Exceeded, Ledger, Limits, ModelCall, Reserved, Room, reserve
+from placet.chat.budget import (
+    Amount,
+    Exceeded,
+    Ledger,
+    Limits,
+    ModelCall,
+    Pricer,
+    Reserved,
+    Room,
+    reserve,
+    unpriced,
+)
 from placet.chat.cancel import Cancel
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
@@ -30,9 +41,9 @@ def day_of(moment: datetime) -> tuple[datetime, datetime]:
     return began, datetime.combine(began.date() + timedelta(days=1), time()).astimezone()
 
 
-def used_today(reader: Reader, now: datetime) -> Amount:
-    """Return the use on the local day of `now`, from the journal."""
-    return Amount(*reader.calls.used_since(rfc3339(day_of(now)[0])))
+def used_today(reader: Reader, now: datetime, price: Pricer = unpriced) -> Amount:
+    """Return the use on the local day of `now`, from the journal, at the prices of now."""
+    return Amount(*reader.calls.used_since(rfc3339(day_of(now)[0]), price))
 
 
 class SharedDay(Protocol):
@@ -60,13 +71,19 @@ class DayBudget:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ledger(
-        self, journal: JournalAccess, now: datetime, limits: Limits, others: Mapping[str, Amount]
+        self,
+        journal: JournalAccess,
+        now: datetime,
+        limits: Limits,
+        others: Mapping[str, Amount],
+        price: Pricer,
     ) -> Ledger:
         """Return the current ledger of the day; it counts nothing if there are no limits."""
         if limits == Limits():
             return Ledger(NAME, limits)
         with journal.read() as reader:
-            return Ledger(NAME, limits, used_today(reader, now), held={**others, **self._held})
+            used = used_today(reader, now, price)
+            return Ledger(NAME, limits, used, held={**others, **self._held})
 
     @contextmanager
     def room(
@@ -77,6 +94,7 @@ class DayBudget:
         limits: Limits,
         key: str,
         call: ModelCall,
+        price: Pricer,
         cancel: Cancel,
     ) -> Iterator[Room | Exceeded]:
         """Reserve the worst case of a call while it is made.
@@ -88,7 +106,7 @@ class DayBudget:
         while True:
             with self._lock:
                 seen, others = (0, {}) if shared is None else shared.held()
-                day = self.ledger(journal, clock.wall(), limits, others)
+                day = self.ledger(journal, clock.wall(), limits, others, price)
                 verdict = reserve((own, day), key, call)
                 if isinstance(verdict, Reserved):
                     worst = verdict.ledgers[0].held[key]

@@ -28,10 +28,13 @@ from placet.chat.budget import (
     Limit,
     Limits,
     ModelCall,
+    Pricer,
     Room,
     is_free,
+    pricer,
     reserve,
     tell,
+    unkept,
     worst_case,
 )
 from placet.chat.budget import prompt_at_most as at_most
@@ -52,8 +55,9 @@ from placet.chat.guards import (
     trend,
 )
 from placet.chat.messages import Ask, ToolUse
+from placet.chat.text_calls import looks_like_call
 from placet.codec import sha256
-from placet.errors import Interrupted, ToolError
+from placet.errors import CALLS_AS_TEXT, End, Interrupted, Stop, ToolError
 from placet.tools.base import Outcome
 from placet.tools.control import SUBMIT_PLAN
 
@@ -114,6 +118,9 @@ class MissionLimits:
         match check(self.history, self.guards, (ledger,)):
             case Halt(stop, pattern) if not answered:
                 self._notice((iteration,), pattern, stop.detail, READ_THE_REPORT)
+                last = self.record.replies()[-1:]
+                if stop.end is End.TALK and looks_like_call(last[0].reply.turn.text):
+                    raise Stop(stop.end, stop.detail, error_type=CALLS_AS_TEXT)
                 raise stop
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)
@@ -171,22 +178,22 @@ class MissionLimits:
         record = self.record
         key = f"{record.case.trace_id}:{record.attempt}:{record.token or ''}"
         with ports.day_budget.room(
-            ports.journal, ports.clock, self.ledger(), day, key, call, self.cancel
+            ports.journal, ports.clock, self.ledger(), day, key, call, self._price, self.cancel
         ) as found:
             if isinstance(found, Exceeded) and found.ledger != TODAY:
                 raise found.stop()
             if isinstance(found, Exceeded) and self.cancel.is_set():
                 raise Interrupted("stopped while waiting for room in the day's budget")
             if isinstance(found, Exceeded) and found.limit is Limit.USD and call.prompt_usd is None:
-                raise Postponed(
-                    f"{found.detail}. Add its price as [[model.price]] to System/placet.toml, "
-                    "or remove day_usd",
-                    BLOCKED_RETRY_S,
-                    WaitReason.BLOCKED,
-                )
+                why = " ".join(unkept(model.name, limits.day_usd))
+                raise Postponed(why, BLOCKED_RETRY_S, WaitReason.BLOCKED)
             if isinstance(found, Exceeded):
                 raise self._no_room_today(found, day, call)
             yield replace(found, time_s=self.ledger().time_left_s())
+
+    @property
+    def _price(self) -> Pricer:
+        return pricer(self.ports.prices, self.ports.config.model.name)
 
     def _no_room_today(self, found: Exceeded, day: Limits, call: ModelCall) -> Postponed:
         """Return the wait for more of the day's budget: of all work, or of this case alone.
@@ -208,7 +215,14 @@ class MissionLimits:
                 left_s,
                 WaitReason.ROOM,
             )
-        today = ports.day_budget.ledger(ports.journal, now, day, {})
+        today = ports.day_budget.ledger(ports.journal, now, day, {}, self._price)
+        if today.used.usd is None and found.limit is Limit.USD:
+            return Postponed(
+                f"Some of today's calls have no known price, so placet cannot keep to ${limit} a "
+                "day. To go on without a limit today: placet config set limits.day_usd 0",
+                left_s,
+                WaitReason.DAY,
+            )
         shortest = replace(call, prompt_tokens=0, prompt_usd=Decimal(0))
         if isinstance(reserve((today,), "", shortest), Exceeded):
             what, why = (

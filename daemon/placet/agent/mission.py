@@ -77,9 +77,7 @@ from placet.errors import (
 from placet.git.branch_facts import branch_facts
 from placet.git.commit import branch_gone, pins, status
 from placet.git.history import log
-from placet.git.removal import (
-    abandon_worktree,
-)
+from placet.git.removal import abandon_worktree
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
@@ -333,6 +331,11 @@ REMARKS = (
 )
 SILENCE = "Nobody reads that. Call a tool: continue with the plan, or `finish`, or `give_up`."
 """The reply to a turn that called no tool."""
+EXAMPLES: Sequence[tuple[str, Mapping[str, Any]]] = (
+    ("write_file", {"path": "<the file>", "content": "<its whole text>"}),
+    ("complete_step", {"step": 1, "summary": "<what was done>"}),
+)
+"""Calls that a model is shown that called no tool: the first one of a tool that it has."""
 
 
 def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
@@ -524,7 +527,8 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
         return blocks
 
     tools = executing(named(plan), plan.scope, place.level)
-    talk = begin(work.limits, place, Purpose.EXECUTE, tools, texts, SILENCE)
+    example = next(one for one in EXAMPLES if one[0] in tools)
+    talk = begin(work.limits, place, Purpose.EXECUTE, tools, texts, SILENCE, example)
     restore = partial(restore_worktree, work)
     for turn in rounds(talk, place, work.limits, restore, partial(keep_call, work)):
         try:
@@ -537,14 +541,14 @@ def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> st
                 steps.record_call(use, outcome)
         except AsksPerson as asks:
             # that may take days
-            keep_turn(work, CHECKPOINT.at(asks.asked.call), turn.reply.turn.tool_uses)
+            keep_turn(work, CHECKPOINT.at(asks.asked.call), turn.reply.uses)
             raise
         if work.record.carrier is None:
-            keep_turn(work, CHECKPOINT.at(turn.iteration), turn.reply.turn.tool_uses)
+            keep_turn(work, CHECKPOINT.at(turn.iteration), turn.reply.uses)
         # Small models often do not call `finish`. A model that completed all steps and then says so
         # has finished.
         if (
-            not turn.reply.turn.tool_uses
+            not turn.reply.uses
             and steps.open_step() is None
             and turn.reply.stop_reason in (StopReason.END_TURN, StopReason.STOP_SEQUENCE)
         ):

@@ -7,10 +7,22 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from placet.activity import Action, Activity, Actor
-from placet.agent.record import ATTEMPT, PLACE, REPLY, Attempted, Key, Postponed, Record, Replied
+from placet.agent.record import (
+    ATTEMPT,
+    NO_IMAGES,
+    PLACE,
+    REPLY,
+    Attempted,
+    Key,
+    Postponed,
+    Record,
+    Replied,
+)
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.workplace import Ports
 from placet.case.mission_result import Spent
@@ -24,10 +36,17 @@ from placet.chat.messages import (
     ModelErrorKind,
     Purpose,
     Reply,
+    StopReason,
+    ToolUse,
+    Turn,
+    Usage,
 )
 from placet.chat.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
+from placet.chat.sizes import LEAST_WINDOW
+from placet.chat.tiny_call import TINY, without_images
 from placet.disk.files import free_bytes
 from placet.errors import End, Interrupted, Stop, UserError
+from placet.host.answering import answer_shown
 from placet.secrets import redact
 from placet.wording import one_line
 
@@ -45,13 +64,15 @@ def ask_model(
     spent: Spent,
     cancel: Cancel,
     room: Callable[[Ask], AbstractContextManager[Room]],
+    written: Callable[[Reply], ToolUse | None] = lambda _reply: None,
 ) -> Reply:
     """Return the model's reply to `ask`, the `turn`-th: the recorded one, or a new one.
 
     `room` reserves the worst case of an attempt, or raises Stop or Postponed if there is no room. A
     failed attempt that the server may have worked on counts with its whole reservation. `spent` is
     added to; `model.called` is journalled in the transaction that records the reply. A call is
-    cancelled when the time of its room is over.
+    cancelled when the time of its room is over. `written` finds a call in the reply's text. The
+    reply to a prompt that does not fit the context is empty; the first one raises Stop.
 
     Raises Postponed if waiting longer would block a worker for nothing, and on a disk with less
     than LEAST_FREE_BYTES free; Interrupted when `cancel` is set; Stop(model_error) if no retry can
@@ -59,43 +80,147 @@ def ask_model(
     """
     attempts, failed = _earlier_attempts(ask, turn, record, spent)
     if (known := record.get(REPLY.at(turn))) is not None:
-        spent.add(known.reply.usage, known.cost_usd, known.took_s)
+        _spend(spent, known)
         return known.reply
     record.check_halted()
+    alike, said = 0, ""
     while True:
         attempts += 1
         _must_have_space(ports.journal.path.parent)
+        if record.has(NO_IMAGES):
+            ask = replace(ask, turns=without_images(ask.turns))
         with room(ask) as held:
-            found = _attempt(ports, ask, ATTEMPT.at(turn, attempts), record, held, cancel)
+            entry = ATTEMPT.at(turn, attempts)
+            found = _attempt(ports, ask, entry, record, held, cancel, written)
             if isinstance(found, _Failed):
-                lost = found.attempted.amount
-                spent.lose(lost)
-                row = _failed_row(record, ask.purpose, attempts, found.error, lost)
-                record.settle(ATTEMPT.at(turn, attempts), found.attempted, row)
+                _settle_failed(record, ask.purpose, turn, attempts, found, spent)
             else:
                 replied, model = found
-                spent.add(replied.reply.usage, replied.cost_usd, replied.took_s)
-                row = _called_row(record, ask.purpose, model, replied, spent.replies)
-                record.settle(REPLY.at(turn), replied, row)
+                _spend(spent, replied)
+                rows = [_called_row(record, ask.purpose, model, replied, spent.replies)]
+                rows += _tell_unreported(record, replied)
+                record.settle(REPLY.at(turn), replied, *rows)
                 return replied.reply
         error = found.error
         if cancel.is_set():
             raise Interrupted(str(error)) from error
         if error.kind is ModelErrorKind.CANCELLED:
             continue  # its time was over; `room` raises Stop
+        alike, said = (alike + 1 if said == str(error) else 1), str(error)
+        if _may_be_the_prompt(error, alike):
+            attempts, alike = attempts + 1, 0
+            tiny = replace(TINY, purpose=ask.purpose)
+            with room(tiny) as held:
+                _ask_tiny(ports, tiny, (turn, attempts), record, held, cancel, spent)
+            _leave_out_images(ask, error, record)
+            continue
         failed += error.kind is ModelErrorKind.TRANSIENT
-        jitter = random.random()  # noqa: S311 - nothing secret
-        match next_attempt(error, max(failed, 1), ports.retry, jitter):
-            case Retry(after_s):
-                if not record.clock.wait(after_s, cancel.is_set):
-                    raise Interrupted("stopped while waiting for the model") from error
-            case Sleep(after_s, asked):
-                why = WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE
-                raise Postponed(str(error), after_s, why) from error
-            case Blocked(reason):
-                raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
-            case NoRetry(reason):
-                raise Stop(End.MODEL_ERROR, reason) from error
+        _wait(error, max(failed, 1), ports, record, cancel)
+
+
+def _wait(error: ModelError, attempt: int, ports: Ports, record: Record, cancel: Cancel) -> None:
+    """Wait until the next attempt. Raises what `ask_model` raises if there is none here."""
+    jitter = random.random()  # noqa: S311 - nothing secret
+    match next_attempt(error, attempt, ports.retry, jitter):
+        case Retry(after_s):
+            if not record.clock.wait(after_s, cancel.is_set):
+                raise Interrupted("stopped while waiting for the model") from error
+        case Sleep(after_s, asked):
+            raise Postponed(
+                str(error),
+                after_s,
+                WaitReason.ASKED_TO_WAIT if asked else WaitReason.UNREACHABLE,
+            ) from error
+        case Blocked(reason):
+            raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
+        case NoRetry(reason):
+            raise Stop(_ENDS.get(error.kind, End.MODEL_ERROR), reason) from error
+
+
+_ENDS = {ModelErrorKind.CONTEXT_FULL: End.CONTEXT_FULL}
+
+
+def _as_read(reply: Reply, held: Room, written: Callable[[Reply], ToolUse | None]) -> Reply:
+    """Return a reply with the call that it wrote as text, and with its true stop reason.
+
+    An answer that was cut off with fewer tokens than it might have had filled the context.
+    """
+    used = reply.usage
+    if (
+        reply.stop_reason is StopReason.MAX_TOKENS
+        and used.output_tokens < held.max_tokens
+        and used.prompt_tokens + used.output_tokens >= LEAST_WINDOW
+    ):
+        return replace(reply, stop_reason=StopReason.CONTEXT_FULL)
+    return replace(reply, written=written(reply))
+
+
+def _spend(spent: Spent, replied: Replied) -> None:
+    spent.add(replied.reply.usage, replied.cost_usd, replied.took_s)
+    spent.lose(replied.unreported)
+
+
+_ALIKE = 3
+"""After so many equal answers of status 5xx the prompt may be the cause."""
+
+
+def _may_be_the_prompt(error: ModelError, alike: int) -> bool:
+    """Return whether an error answer may mean this prompt as well as the server or its settings.
+
+    LiteLLM says 400 to a wrong key, llama-server 500 to an image.
+    """
+    if error.status is None or error.status < HTTPStatus.BAD_REQUEST:
+        return False
+    is_server = error.kind is ModelErrorKind.TRANSIENT and error.status == _FAILED
+    return error.kind is ModelErrorKind.BAD_REQUEST or (is_server and alike >= _ALIKE)
+
+
+_FAILED = HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _ask_tiny(
+    ports: Ports,
+    tiny: Ask,
+    at: tuple[int, int],
+    record: Record,
+    held: Room,
+    cancel: Cancel,
+    spent: Spent,
+) -> None:
+    """Return if the model answers a tiny request, so that the failed one is the prompt's fault.
+
+    It is recorded as an attempt, the second of `at`, at the turn's reply.
+
+    Raises Postponed if that fails, too: the settings are wrong, or the server is down.
+    """
+    entry = ATTEMPT.at(*at)
+    found = _attempt(ports, tiny, entry, record, held, cancel, lambda _reply: None)
+    if not isinstance(found, _Failed):
+        replied, model = found
+        usage = replied.reply.usage
+        used = Amount(usage.prompt_tokens + usage.output_tokens, replied.cost_usd, replied.took_s)
+        row = _called_row(record, tiny.purpose, model, replied, spent.replies)
+        spent.lose(used + replied.unreported)
+        record.settle(entry, Attempted(used + replied.unreported), row)
+        return
+    _settle_failed(record, tiny.purpose, *at, found, spent)
+    error = found.error
+    if cancel.is_set() or error.kind is ModelErrorKind.CANCELLED:
+        raise Interrupted(str(error)) from error
+    if error.kind is ModelErrorKind.TRANSIENT:
+        raise Postponed(str(error), BLOCKED_RETRY_S, WaitReason.UNREACHABLE) from error
+    reason = f"{error}. A tiny request fails, too. Check the server and [model]: placet doctor"
+    raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
+
+
+def _leave_out_images(ask: Ask, error: ModelError, record: Record) -> None:
+    """Record that images are sent as text from now on. Raises Stop if the prompt has none."""
+    if without_images(ask.turns) == ask.turns:
+        what = f"{error}. The model answers other requests: only this one fails"
+        raise Stop(End.MODEL_ERROR, what) from error
+    why = "The model's server refused an image, so placet sends text in its place."
+    helps = "To let it see images, choose a model that reads them."
+    record.settle(NO_IMAGES, str(error), record.failure("images", why, helps))
 
 
 def _must_have_space(folder: Path) -> None:
@@ -112,7 +237,13 @@ class _Failed:
 
 
 def _attempt(
-    ports: Ports, ask: Ask, entry: Key[Attempted], record: Record, held: Room, cancel: Cancel
+    ports: Ports,
+    ask: Ask,
+    entry: Key[Attempted],
+    record: Record,
+    held: Room,
+    cancel: Cancel,
+    written: Callable[[Reply], ToolUse | None],
 ) -> tuple[Replied, Model] | _Failed:
     """Make one call, after recording its worst case."""
     if is_free(ports.config.model.provider):
@@ -123,10 +254,12 @@ def _attempt(
     opened: Model | None = None
     try:
         opened = model = ports.open_model()
-        reply = model.reply(
-            replace(ask, max_tokens=held.max_tokens),
-            lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
-        )
+        with answer_shown(ports.journal.path.parent, ask.trace_id) as received:
+            reply = model.reply(
+                replace(ask, max_tokens=held.max_tokens),
+                lambda: cancel.is_set() or clock.monotonic() - began >= held.time_s,
+                received,
+            )
     except (ModelError, UserError) as caught:
         # The settings are wrong. The operator must fix them; the request does not fail.
         error = (
@@ -134,11 +267,17 @@ def _attempt(
             if isinstance(caught, ModelError)
             else ModelError(ModelErrorKind.PERMANENT, one_line(str(caught)))
         )
+        if error.kind is ModelErrorKind.CONTEXT_FULL and opened is not None and ask.turns[1:]:
+            full = Reply(Turn("assistant", ()), StopReason.CONTEXT_FULL)
+            return Replied(full, Decimal(0), clock.monotonic() - began), opened
         lost = _worst_case(error, held, opened, ports.prices)
         lost = replace(lost, working_time_s=clock.monotonic() - began)
         return _Failed(error, Attempted(lost, error.kind.value))
     took_s = clock.monotonic() - began
-    return Replied(reply, _cost(reply, model, ports.prices), took_s), model
+    reply = _as_read(reply, held, written)
+    reports = reply.usage != Usage() or is_free(model.provider)
+    unreported = Amount() if reports else held.worst
+    return Replied(reply, _cost(reply, model, ports.prices), took_s, unreported), model
 
 
 MAX_LAST_WORDS = 300
@@ -232,7 +371,7 @@ def spent_in(record: Record) -> Spent:
     """Return what a conversation has used, from its record."""
     spent = Spent()
     for replied in record.replies():
-        spent.add(replied.reply.usage, replied.cost_usd, replied.took_s)
+        _spend(spent, replied)
     for turn, number in _attempts(record):
         entry = ATTEMPT.at(turn, number)
         begun = None if record.has(REPLY.at(turn)) else record.begun(entry)
@@ -244,22 +383,44 @@ def spent_in(record: Record) -> Spent:
 def _called_row(
     record: Record, purpose: Purpose, model: Model, replied: Replied, iteration: int
 ) -> Activity:
-    reply, usage, cost = replied.reply, replied.reply.usage, replied.cost_usd
+    reply, usage, lost = replied.reply, replied.reply.usage, replied.unreported
+    cost = None if replied.cost_usd is None or lost.usd is None else replied.cost_usd + lost.usd
+    unreported: dict[str, Any] = {"tokens": lost.tokens, "at_most": True} if lost.tokens else {}
     return record.row(
         Action.MODEL_CALLED,
         Actor.AGENT,
         provider=model.provider,
         model=reply.model or model.name,
+        asked=model.name,
         purpose=purpose.value,
         stop_reason=reply.stop_reason.value,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
+        **unreported,
         cost_usd=None if cost is None else float(cost),
         duration_ms=round(replied.took_s * 1000, 1),
         iteration=iteration,
     )
+
+
+def _tell_unreported(record: Record, replied: Replied) -> list[Activity]:
+    """Return the row that says once in a conversation that the server reports no usage."""
+    if not replied.unreported.tokens or any(one.unreported.tokens for one in record.replies()):
+        return []
+    why = "The model's server reports no usage. placet counts the most that each call can use."
+    helps = "Ask the server without a proxy in between, or expect limits to be reached early."
+    return [record.failure("no_usage", why, helps)]
+
+
+def _settle_failed(
+    record: Record, purpose: Purpose, turn: int, number: int, found: _Failed, spent: Spent
+) -> None:
+    lost = found.attempted.amount
+    spent.lose(lost)
+    row = _failed_row(record, purpose, number, found.error, lost)
+    record.settle(ATTEMPT.at(turn, number), found.attempted, row)
 
 
 def _failed_row(

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import islice
 from pathlib import PurePosixPath
 from posixpath import normpath
 from typing import Any
 
 from placet.agent.commits import named
-from placet.agent.conversation import begin, rounds
+from placet.agent.conversation import PLAIN, begin, rounds
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
 from placet.agent.prompts import marked
-from placet.agent.record import BASE, EARLIER, Opening, Postponed, Record
-from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before, ask
-from placet.agent.workplace import Ports, command_notes, keep_vault, repository, workplace
+from placet.agent.record import BASE, EARLIER, OPENING, Opening, Postponed, Record
+from placet.agent.tool_calls import (
+    MACHINE_RETRY_S,
+    AsksPerson,
+    answered_before,
+    ask,
+    never_written,
+)
+from placet.agent.workplace import (
+    Ports,
+    command_notes,
+    denied_in,
+    keep_vault,
+    repository,
+    workplace,
+)
 from placet.case.callout import PlanHead, compose
 from placet.case.case import Case
 from placet.case.decision_builder import archived_path
@@ -26,11 +41,22 @@ from placet.case.events import Drafted, PlanningFailed
 from placet.case.mission_result import Spent
 from placet.case.request import changed_keys
 from placet.case.waiting import WaitReason
-from placet.chat.budget import Amount, Complexity, Limits
+from placet.chat.budget import Amount, Complexity, Limits, pricer
 from placet.chat.cancel import Cancel
 from placet.chat.guards import SPARE_TURNS, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
-from placet.errors import End, Interrupted, Stop, ToolError, UserError, passing, with_last_words
+from placet.disk.path_text import Denied
+from placet.errors import (
+    End,
+    Interrupted,
+    Stop,
+    ToolError,
+    UserError,
+    helps,
+    helps_first,
+    passing,
+    with_last_words,
+)
 from placet.git.commit import ignored
 from placet.git.history import digests_at
 from placet.git.removal import remove_worktree
@@ -39,6 +65,7 @@ from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import Worktree, add_worktree
 from placet.note.escape import code, link
 from placet.note.frontmatter import Frontmatter
+from placet.note.paths import show
 from placet.plan.comments import (
     Comment,
     changes_since,
@@ -52,9 +79,10 @@ from placet.plan.plan import Plan, agent_steps, render_plan
 from placet.plan.scope import Scope
 from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
-from placet.tools.control import ActionArgs, SubmitPlan
+from placet.tools.control import SUBMIT_PLAN, ActionArgs, SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning
-from placet.wording import counted
+from placet.tools.text import paths_below, text_of
+from placet.wording import at_most, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +197,32 @@ def _done_before(case: Case) -> str:
     )
 
 
+MAX_NAMED, LEAST_CHARS = 1_000, 200
+"""Most files that a planner in a small context is told of; a shorter part of a text says little."""
+
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""
 
 SILENCE = "Nobody reads this text. Submit the plan: Call `submit_plan` now."
 """The answer to a turn that called no tool."""
+
+EXAMPLE = (
+    "submit_plan",
+    {
+        "title": "<the request in one line>",
+        "summary": "<what will be done, and why so>",
+        "steps": [
+            {
+                "title": "<what to do>",
+                "description": "<how>",
+                "tools": ["write_file"],
+                "done_when": ["<how one sees that it is done>"],
+            }
+        ],
+        "scope": {"write": ["<each file to write>"], "run": []},
+    },
+)
+"""The call that a silent model is shown. Qwen2.5-Coder-1.5B copies one without parts in `<>`."""
 
 WAY_OUT = "call `submit_plan` with what you know by now"
 
@@ -182,12 +231,14 @@ WAY_OUT = "call `submit_plan` with what you know by now"
 class _Submissions:
     """The plans that the model submits, and the files that it read for them.
 
-    `plan` is the accepted one, with its arguments `given`; `refused` counts the others.
+    `denied` are the paths that no mission may write. `plan` is the accepted one, with its arguments
+    `given`; `refused` counts the others.
     """
 
     ports: Ports
     record: Record
     budget_usd: Decimal | None
+    denied: Denied
     plan: Plan | None = None
     given: SubmitPlan | None = None
     refused: int = 0
@@ -205,6 +256,8 @@ class _Submissions:
                         f"step {number}, action {action.tool}: {problem}"
                         for problem in _problems(action)
                     ]
+        if plan is not None:
+            problems += never_written(plan.scope.write, self.denied)
         most = max(1, self.ports.config.limits.iterations_ceiling - SPARE_TURNS)
         if plan is not None and agent_steps(plan.steps) > most:
             problems.append(
@@ -277,6 +330,8 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
     turns = len(record.replies())
     if end is not End.REPOSITORY:
         reason = with_last_words(reason, last_words(record, record.secrets))
+    if helps_first(end):
+        reason = f"{helps(end, error_type)}\n{reason}"
     return PlanningFailed(case.generation, reason, error_type, end=end, iterations=turns)
 
 
@@ -291,7 +346,8 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
             repo, ports.worktrees / f"plan-{case.trace8}-{case.generation}", "", base
         )
     limits = _limits(ports, record, cancel)
-    submissions = _Submissions(ports, record, case.request.budget_usd)
+    denied = denied_in(repo, ports.vault)
+    submissions = _Submissions(ports, record, case.request.budget_usd, denied)
     try:
         with (
             leavable(cancel.is_set),
@@ -308,7 +364,11 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         ):
             record.secrets = place.secrets
             plan, given, opening = _talk(job, limits, submissions, place)
-            remarks = (*_of_ignored(tree, plan.scope), *opening.remarks)
+            remarks = (
+                *_of_ignored(tree, plan.scope),
+                *_of_text_calls(opening, record),
+                *opening.remarks,
+            )
     finally:
         remove_worktree(tree)
     # A revision rests on what the plan before it had read, too.
@@ -326,6 +386,16 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         model=ports.config.model.who,
         instructions=opening.instructions,
     )
+
+
+def _of_text_calls(opening: Opening, record: Record) -> list[str]:
+    """Remark that a mission of this model would call no tool."""
+    if opening.tools != "auto" or not any(replied.reply.written for replied in record.replies()):
+        return []
+    return [
+        "The model wrote its calls as text. In a mission that counts only after: "
+        + code("placet config set model.tools text")
+    ]
 
 
 def _of_ignored(tree: Worktree, scope: Scope) -> list[str]:
@@ -372,8 +442,9 @@ def _limits(ports: Ports, record: Record, cancel: Cancel) -> MissionLimits:
 
 def _earlier(ports: Ports, case: Case) -> Amount:
     """Return the use of the request's earlier plannings: all of them share one budget."""
+    price = pricer(ports.prices, ports.config.model.name)
     with ports.journal.read() as reader:
-        return Amount(*reader.calls.used_planning(case.trace_id))
+        return Amount(*reader.calls.used_planning(case.trace_id, price))
 
 
 def _talk(
@@ -381,16 +452,26 @@ def _talk(
 ) -> tuple[Plan, SubmitPlan, Opening]:
     """Let the model read the repository and submit a plan.
 
-    Return the accepted plan, its arguments, and what the model was told first.
+    In a small context it reads nothing: it is given the names of the files, and those that the
+    request names. Return the accepted plan, its arguments, and what the model was told first.
     """
     ports, revising = limits.ports, job.current is not None
+    model, begun = ports.config.model, limits.record.get(OPENING)
+    is_plain = begun.tools == PLAIN if begun else model.sizes.is_small and model.tools != "native"
+    tools = planning(revising=revising, level=ports.sandbox)
+    files: list[str] = []
+    if is_plain:
+        tools = {name: tool for name, tool in tools.items() if name == SUBMIT_PLAN.name}
+        files = _files(place, job.request_text, model.sizes.result_chars, submissions.read)
     talk = begin(
         limits,
         place,
         Purpose.REVISE if revising else Purpose.PLAN,
-        planning(revising=revising, level=ports.sandbox),
-        lambda agents_md: [*_opening(job, agents_md), *answered_before(ports, job.case)],
+        tools,
+        lambda agents_md: [*_opening(job, agents_md), *answered_before(ports, job.case), *files],
         SILENCE,
+        EXAMPLE,
+        PLAIN if is_plain else "",
     )
     for turn in rounds(talk, place, limits):
         for use, outcome in turn.calls:
@@ -398,6 +479,25 @@ def _talk(
                 return submissions.plan, submissions.given, talk.opening
             submissions.record_call(use, outcome)
     raise AssertionError("rounds go on until somebody stops taking them")
+
+
+def _files(place: Workplace, request: str, chars: int, read: set[str]) -> list[str]:
+    """Return the names of the repository's files, and the texts of those that the request names.
+
+    Names, and all texts together, have at most so many characters. Adds those files to `read`.
+    """
+    paths = [*islice(paths_below(place.readable("."), lambda _path: True), MAX_NAMED)]
+    blocks = [f"The repository's files:\n\n{at_most(chr(10).join(paths), chars)}"]
+    for path in paths:
+        folders = (f"{folder}/" for folder in PurePosixPath(path).parents if folder.name)
+        if chars < LEAST_CHARS or not any(one in request for one in (path, *folders)):
+            continue
+        with suppress(ToolError):  # not a text, or a file of keys
+            text = at_most(text_of(place, path), chars)
+            chars -= len(text)
+            blocks.append(marked("file", text, f' path="{show(path)}"'))
+            read.add(path)
+    return blocks
 
 
 def _opening(job: Assignment, agents_md: str) -> list[str]:

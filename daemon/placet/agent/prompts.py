@@ -13,7 +13,6 @@ from unicodedata import normalize
 from placet.agent.record import Postponed
 from placet.case.approval import approved_in
 from placet.case.waiting import WaitReason
-from placet.chat.messages import Purpose
 from placet.codec import sha256
 from placet.disk.confine import Root
 from placet.errors import ToolError
@@ -49,30 +48,33 @@ def digests_of(notes: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 
 def system_prompt(
-    purpose: Purpose,
+    rules: str,
     notes: Sequence[tuple[str, str]],
     agent: str,
     *,
     model: str,
     sandbox: str,
     repository: str,
+    knowledge: bool,
     turns: int,
     facts: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return the system prompt: a preamble, and the texts of the `notes_of_agent`.
 
-    The preamble names the environment, `facts` about it, and how many `turns` there are. It is the
-    same from turn to turn, byte for byte. Tools are described in the list of tools alone. Empty
-    notes are left out. Raises Postponed for a note of the vault that holds an unresolved merge.
+    The preamble has the text `rules`, names the environment, `facts` about it, and how many
+    `turns` there are. It is the same from turn to turn, byte for byte. `knowledge`: the vault's
+    Knowledge can be read next to the repository. Tools are described in the list of tools alone.
+    Empty notes are left out. Raises Postponed for a note of the vault that holds an unresolved
+    merge.
     """
-    rules = resources.files("placet.agent").joinpath("texts", f"{purpose.value}.md").read_text()
+    text = resources.files("placet.agent").joinpath("texts", f"{rules}.md").read_text()
     lines = [
-        rules.strip(),
+        text.strip(),
         "",
         "Environment",
         f"- System: {platform.system()} {platform.machine()}; model: {model}; agent: {agent}.",
-        f"- Repository: {repository}. Paths are relative to its root. "
-        "`Knowledge/…` that it lacks is read from the vault.",
+        f"- Repository: {repository}. Paths are relative to its root."
+        + (" `Knowledge/…` that it lacks is read from the vault." if knowledge else ""),
         *(f"- {fact}" for fact in facts),
         f"- Commands run in: {sandbox}.",
         f"- You have at most {counted(turns, 'turn')}.",

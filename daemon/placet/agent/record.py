@@ -86,13 +86,14 @@ class Opening:
     """The start of a conversation: system prompt, texts of the first turn, and remarks for people.
 
     `remarks` say which instructions were cut or left out, and why. `instructions` are digests of
-    the vault's notes that it has, by path.
+    the vault's notes that it has, by path. `tools` is how tools are called, as in `[model]`.
     """
 
     system: tuple[str, ...]
     texts: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     instructions: tuple[tuple[str, str], ...] = ()
+    tools: str = "auto"
 
     @property
     def turn(self) -> Turn:
@@ -121,11 +122,15 @@ class Attempted:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """A model's reply with unchanged blocks. `cost_usd` is None if the price is unknown."""
+    """A model's reply with unchanged blocks. `cost_usd` is None if the price is unknown.
+
+    `unreported` is the most that a reply used whose server reported no tokens.
+    """
 
     reply: Reply
     cost_usd: Decimal | None
     took_s: float
+    unreported: Amount = field(default_factory=Amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +164,7 @@ TURN = Key("turn", Prepared)  # :N, before it is sent
 ATTEMPT = Key(f"{ATTEMPT_PREFIX}reply", Attempted)  # :N:M, the M-th attempt at a reply
 REPLY = Key(REPLY_PREFIX.rstrip(":"), Replied)  # :N
 CALL = Key("call", Outcome)  # :N:I; its intent is a Begun
+NO_IMAGES = Key("no images", str)  # why images are sent as text from then on
 NOTICED = Key("guard", str)  # a pattern that the model was told of, or was ended by
 BEGAN = Key("began", float)  # when the work began, in seconds since 1970
 WAITED = Key("waited", float)  # :CALL, how long it waited for an answer, in seconds

@@ -69,7 +69,7 @@ class _Play:
         """Repeat the calls one by one, and give each difference from the commits."""
         yield from self._literals_from(1)
         for turn, replied in enumerate(self.record.replies(), 1):
-            for i, use in enumerate(replied.reply.turn.tool_uses):
+            for i, use in enumerate(replied.reply.uses):
                 yield from self._call(CALL.at(turn, i), use)
         if last := self.record.get(LAST_COMMIT):
             yield from self._compare(0, last)

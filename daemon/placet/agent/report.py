@@ -31,13 +31,22 @@ from placet.case.mission_result import MOST_FILES, After, ChangedFile, MissionRe
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
 from placet.codec import sha256
-from placet.errors import End, with_last_words
+from placet.errors import End, helps_first, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
-from placet.note.escape import cell, code, document, link, literal, paragraphs, sentence
+from placet.note.escape import (
+    cell,
+    clean,
+    code,
+    document,
+    fenced,
+    link,
+    literal,
+    paragraphs,
+    sentence,
+)
 from placet.note.frontmatter import Frontmatter, new_note
 from placet.note.hidden_text import shortened, visible
-from placet.note.outline import clean, fenced
 from placet.note.paths import Folder, numbered, report_name, show, show_path
 from placet.plan.comments import Comment, where
 from placet.plan.left_out import left_out
@@ -214,7 +223,11 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
     first, *rest = what_happened(facts, at.plan, at.rows)
-    summary = [first, literal(error_of(ended)), *rest, advice(ended.end, at.rows)]
+    summary = [first, literal(error_of(ended)), *rest]
+    if cause := _cause(ended):
+        summary.insert(0, cause)
+    helpful = advice(ended.end, at.rows, ended.error_type)
+    summary.insert(0 if helps_first(ended.end) else len(summary), helpful)
     error = ended.error or {"error": ended.detail, "error_type": ended.error_type}
     tools = (
         ", ".join(
@@ -254,6 +267,12 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         text,
         at.kind,
     )
+
+
+def _cause(ended: MissionResult) -> str:
+    """Return what the agent could not get past, in words; "" if the end itself says it."""
+    what = str((ended.error or {}).get("error", ""))
+    return "" if not what or what in ended.detail else f"Not done: {literal(what)}"
 
 
 def error_of(ended: MissionResult) -> str:
@@ -343,6 +362,8 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
             _facts(ended, path, at),
             ended.branch,
             at.named_pictures,
+            doubts=doubts(at.plan, ended.commands),
+            changed_tests=changed_tests(ended.files),
         )
     facts = {
         **_facts(ended, path, at),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from placet.activity import Action, Actor
@@ -17,6 +18,7 @@ from placet.case.waiting import WaitReason
 from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.disk.confine import Root
+from placet.disk.path_text import Denied
 from placet.errors import Interrupted, PlacetError, ToolError
 from placet.journal.writes import Write
 from placet.note.frontmatter import Frontmatter
@@ -150,6 +152,18 @@ def call_on_record(
     return outcome
 
 
+def never_written(write: Sequence[str], denied: Denied) -> list[str]:
+    """Return a problem for each entry of a scope below a path that no mission may write."""
+    found = []
+    for entry in write:
+        # what stands before the first wildcard is a folder, or the whole path
+        parts = [*takewhile(lambda part: not set(part) & set("*?["), entry.split("/"))]
+        place = "/".join(parts).strip("/")
+        if place and not entry.startswith("!") and denied.protects(place):
+            found.append(f"scope.write: {entry} can never be written, whatever a plan says.")
+    return found
+
+
 def settle_call(
     entry: Key[Outcome],
     use: ToolUse,
@@ -239,11 +253,8 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
         raise ToolError(
             "invalid_scope", "That is not a scope that can be approved.", problems=problems
         )
-    for path in asked.by_name():
-        if root.denied.protects(path):
-            raise ToolError(
-                "protected", f"{path} can never be written, whatever a plan says.", refused=True
-            )
+    if problems := never_written(asked.write, root.denied):
+        raise ToolError("protected", problems[0], refused=True)
     if wider == scope:
         raise ToolError("already_allowed", "The approved plan allows all of that already.")
     return asked

@@ -56,6 +56,7 @@ from placet.sandbox.run import run
 from placet.secrets import git_config_secrets, redact
 from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
+from placet.tools.output import Results
 from placet.tools.text import known_secrets
 from placet.wording import counted, megabytes
 
@@ -243,7 +244,7 @@ def workplace(
     the portal's checkout, with what that has besides the commit.
     """
     what = brought_by(bounds, repo, portal).for_worktree(tree, scope.by_name())
-    box = _box(bounds, repo, tree, scope, portal, what)
+    box, size = _box(bounds, repo, tree, scope, portal, what), bounds.config.model.sizes
     with ExitStack() as stack:
         clone = bounds.clone if isinstance(bounds, Ports) else None
         denied = denied_in(repo, bounds.vault) if clone is None else clone.denied
@@ -280,6 +281,7 @@ def workplace(
             attributes=partial(attributes, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
             **_lacks(repo, tree.base),
+            results=Results(size.result_words, size.result_chars),
         )
 
 

@@ -6,24 +6,10 @@ from dataclasses import replace
 
 from placet.activity import Action, Actor, Entity
 from placet.case.approval import NO_RECORD
-from placet.case.callout import (
-    HOW_TO_REVIEW,
-    WHERE,
-    box_edits_to_text,
-    with_marks,
-)
-from placet.case.case import (
-    Approval,
-    Case,
-    KnownPlan,
-    NoteSeen,
-    Request,
-)
+from placet.case.callout import HOW_TO_REVIEW, WHERE, box_edits_to_text, with_marks
+from placet.case.case import Approval, Case, KnownPlan, NoteSeen, Request
 from placet.case.commands import Decision
-from placet.case.decision_builder import (
-    DecisionBuilder,
-    cleared_decision,
-)
+from placet.case.decision_builder import DecisionBuilder, cleared_decision
 from placet.case.life_cycle import State
 from placet.case.notes import plan_meaning
 from placet.case.request import title_of

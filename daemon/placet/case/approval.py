@@ -24,7 +24,7 @@ from placet.plan.limits import comment_excess, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Approved
 
-# `status` of a plan that does not contradict its approval: the daemon writes them, and none refuses
+# `status` of a plan that may be approved: values that placet writes, none of which is a refusal
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
 NO_RECORD = "There is no record that anyone approved this plan. Please review it again."
 NO_TOOLS = (
@@ -89,11 +89,12 @@ def changed_instructions(case: Case, now: Sequence[tuple[str, str]]) -> str:
     `now` are the digests of today's notes, by path, as in `KnownPlan`.
     """
     known = dict(case.plan.instructions)
-    changed = [code(path) for path, digest in now if known and known.get(path) != digest]
-    if not changed:
+    if not known:
         return ""
     if others := [code(path) for path, _ in now if path not in known]:
         return f"The agent would follow {' and '.join(others)}. Another agent wrote this plan."
+    if not (changed := [code(path) for path, digest in now if known[path] != digest]):
+        return ""
     return (
         f"{' and '.join(changed)} changed after this plan was written, and the agent takes its "
         "instructions from there."

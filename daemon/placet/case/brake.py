@@ -1,4 +1,4 @@
-"""Stop planning a request whose text keeps changing without a word from a person."""
+"""Stop planning a request whose text keeps changing without a comment or a command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def with_planning(case: Case, now: str) -> Case | None:
     recent = [
         (generation, at)
         for generation, at in case.plannings
-        if (moment - datetime.fromisoformat(at)).total_seconds() < WITHIN_S
+        if abs((moment - datetime.fromisoformat(at)).total_seconds()) < WITHIN_S
     ]
     if len(recent) >= MOST_PLANNINGS:
         return None

@@ -7,15 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from placet.activity import Action, Actor, Entity
-from placet.case.case import (
-    Branch,
-    Case,
-    Person,
-)
+from placet.case.case import Branch, Case, Person
 from placet.case.commands import Decision, Stamp
-from placet.case.decision_builder import (
-    DecisionBuilder,
-)
+from placet.case.decision_builder import DecisionBuilder
 from placet.case.events import BY_PROPERTY
 
 

@@ -162,7 +162,7 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         base_branch=case.plan.base_branch,
         base_commit=case.plan.base_commit,
         uncommitted=case.plan.uncommitted,
-        facts=case.plan.facts,
+        about_worktree=case.plan.about_worktree,
         day_usd=case.plan.day_usd,
         command_notes=case.plan.command_notes,
     )
@@ -262,8 +262,9 @@ def _mark(line: str) -> str:
 
 
 def _unformatted(*lines: str) -> str:
-    """Return what formatters leave of lines: without blanks, marks of quotes and escapes."""
-    return re.sub(r"[\s>\\]+", "", "".join(lines))
+    """Return what formatters leave of lines: no blanks, bullets, marks of quotes and escapes."""
+    items = (re.sub(r"^[\s>]*[-*+](?=\s)", "", line) for line in lines)
+    return re.sub(r"[\s>\\]+", "", "".join(items))
 
 
 def box_says(raw: bytes, what: WriteBox) -> bool:
@@ -291,7 +292,8 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     text, complexity = without_box(note.body), complexity_in(note.meta)
     allowed, unseen = _about(text, complexity, what.day_usd, what.command_notes)
     at = allowed.index("") if "" in allowed else len(allowed)  # dangers follow
-    known = [f"**The worktree**: {sentence(' '.join(what.facts))}"] if what.facts else []
+    lacks = sentence(" ".join(what.about_worktree))
+    known = [f"**The worktree**: {lacks}"] if lacks else []
     facts = [*allowed[:at], _place(note.meta, what), *known, *allowed[at:], ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)

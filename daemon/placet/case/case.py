@@ -13,10 +13,10 @@ with the decision, so a later edit cannot change it, and the mission begins only
 read again in that moment, still has it. Five rules follow:
 
 - Only a text that was shown is approved. placet's box says what the plan may do; a note whose box
-  says something else (an edited scope, another place) is put back with a new box.
+  says something else (an edited scope, another place) returns to review with a new box.
 - The mark of an approval is used once. `approval.at` goes to `spent_approvals` when the mission
-  ends, or when the plan is edited, put back, rejected or revised; a copy of the note that a sync
-  tool brings back approves nothing.
+  ends, or when the plan is edited, returned to review, rejected or revised; a copy of the note that
+  a sync tool brings back approves nothing.
 - If a case has two plans, neither can be approved. The same holds while an unread file may be a
   second plan.
 - An approval ends when its basis changes: files that changed under the plan, a weaker sandbox
@@ -141,11 +141,13 @@ class KnownPlan:
     """Digests of the files that its planning read, by path."""
     basis_digest: str = ""
     """Digest of the text that the current revision starts from."""
+    basis_meaning: str = ""
+    """Meaning of the text that the current revision starts from."""
     base_commit: str = ""
     """The commit that it was planned from, whatever its note says by now."""
     uncommitted: int = 0
     """Number of changed files in the checkout that the planning did not see."""
-    facts: tuple[str, ...] = ()
+    about_worktree: tuple[str, ...] = ()
     """Sentences on what the mission's worktree will lack."""
     day_usd: Decimal = Decimal(0)
     """The limit of a day's work when it was planned; 0 for none."""
@@ -161,8 +163,6 @@ class KnownPlan:
     """Digests of the vault's notes that its agent reads, by path; empty if unknown."""
     names_tools: bool = False
     """Whether placet wrote the line `tools` into its scope."""
-    basis_meaning: str = ""
-    """Meaning of that text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class Case:
     since: str = ""
     """When the state was entered."""
     notice: str = ""
-    """Why the plan was put back, for its box; the first line is a heading."""
+    """Why the plan returned to review, for its box; the first line is a heading."""
     asking: Asking | None = None
     """What work waits for, in the state `asking`."""
     asked: int = 0

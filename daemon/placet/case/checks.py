@@ -14,7 +14,7 @@ from placet.case.mission_result import ChangedFile, CommandRun
 from placet.note.escape import code
 from placet.note.paths import show
 from placet.plan.plan import Plan, Step
-from placet.plan.scope import Scope
+from placet.plan.scope import SHELL_WORDS, Scope
 from placet.wording import some_of
 
 NOT_FOUND = 127
@@ -28,9 +28,10 @@ _OPTION = re.compile(r"-[qvx]+|--quiet|--verbose|--tb=\w+|--colou?r=\w+|--no-hea
 def words_of(command: str) -> tuple[str, ...]:
     """Return a command line as an argument list, empty for what is not one command."""
     try:
-        return tuple(shlex.split(command))
+        words = tuple(shlex.split(command))
     except ValueError:
         return ()
+    return () if SHELL_WORDS.intersection(words) else words
 
 
 def named_in(step: Step, scope: Scope) -> tuple[str, ...]:
@@ -76,7 +77,7 @@ def doubts(plan: Plan, runs: Sequence[CommandRun]) -> tuple[str, ...]:
         for one in _checks(plan)
         if one in named
         or any(run.check == one for run in runs)
-        or not any(text.startswith(" ".join(words_of(one))) for text in started)
+        or not any(f"{text} ".startswith(f"{' '.join(words_of(one))} ") for text in started)
     )
     return tuple(filter(None, said))
 
@@ -103,7 +104,7 @@ def _doubt(check: str, runs: Sequence[CommandRun]) -> str:
 
 
 _TEST = re.compile(
-    r"(^|/)(tests?|specs?|__tests__)/|(^|/)(test_|conftest\.)[^/]*$"
+    r"(^|/)(tests?|specs?|__tests__)/|(^|/)(test_|tests?\.|conftest\.)[^/]*$"
     r"|[._-](test|tests|spec)\.\w+$|(Test|Tests|Spec)\.\w+$"
 )
 MAX_TESTS = 10

@@ -119,7 +119,7 @@ class WriteBox:
     base_branch: str = ""
     base_commit: str = ""
     uncommitted: int = 0
-    facts: tuple[str, ...] = ()
+    about_worktree: tuple[str, ...] = ()
     day_usd: Decimal = Decimal(0)
     command_notes: tuple[str, ...] = ()
     digest: str = ""

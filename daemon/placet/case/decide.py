@@ -78,13 +78,7 @@ from placet.case.transitions import target
 from placet.note.escape import link
 from placet.note.frontmatter import read_note, stamp, without_keys
 from placet.note.paths import Folder
-from placet.plan.comments import (
-    comments,
-    open_comments,
-    placed,
-    uncommented,
-    with_comment,
-)
+from placet.plan.comments import comments, open_comments, placed, uncommented, with_comment
 from placet.plan.differences import changed_lines, diff_callout
 from placet.plan.digest import REQUEST_STAMPS, plan_text
 from placet.wording import local
@@ -346,8 +340,8 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
 
 # the notice's heading, and what it says after the reason
 _NOT_TO_BE_RUN: Mapping[type[ApprovalVoid], tuple[str, str]] = {
-    SandboxWeakened: ("Asked again", "Move it to System/Active again to have it so."),
-    ModelChanged: ("Asked again", "To have it carried out so, approve it again."),
+    SandboxWeakened: ("Asked again", "To run it there, move it to System/Active again."),
+    ModelChanged: ("Asked again", "To run it with them, approve it again."),
     TextLost: (
         "The journal is damaged",
         "Nothing has run since. To approve the plan as it is now, move it to System/Active.",

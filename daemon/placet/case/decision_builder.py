@@ -25,10 +25,10 @@ NO_DECISION: Mapping[str, str] = {"decision": ""}
 """A plan's `decision`, used up: a value counts once."""
 SPENT_KEPT = 20
 """How many used approvals a case remembers. Older ones are dropped."""
-_WORDS = frozenset(
+_ASKS_AGAIN = frozenset(
     {Action.PLAN_REVISION_REQUESTED, Action.QUESTION_ANSWERED, Action.REQUEST_DETECTED}
 )
-"""Acts with which a person says something, so that planning again was asked for."""
+"""Acts with which a person asks for another planning."""
 _EDITS = frozenset({Action.REQUEST_EDITED, Action.PLAN_EDITED, Action.PLAN_CHANGED_AFTER_APPROVAL})
 
 
@@ -95,7 +95,7 @@ class DecisionBuilder:
     ) -> None:
         """Add a journal row about a person's act."""
         via = person.via or ("edit" if action in _EDITS else "move")
-        if action in _WORDS or via in ("cli", "board"):
+        if action in _ASKS_AGAIN or via in ("cli", "board"):
             self.set(plannings=())
         if person.name:
             metadata["login"] = person.name

@@ -55,7 +55,7 @@ class EditTimes:
             before = self._texts.get(note.path) or left.get(note.trace_id) or left.get(note.digest)
             if before is not None:
                 since_s = before.since_s if before.digest == note.digest else now_s
-            elif mark.ctime_ns > mark.mtime_ns:
+            elif mark.was_moved:
                 since_s = float("-inf")
             else:
                 since_s = now_s - max(0.0, wall_s - mark.mtime_ns / 1e9)

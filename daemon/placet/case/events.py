@@ -47,9 +47,9 @@ class RequestEdited(_RequestChanged):
 
 @dataclass(frozen=True, slots=True)
 class RequestReturned(_RequestChanged):
-    """A person put the request back after it was taken away."""
+    """A person returned the request."""
 
-    words: ClassVar[str] = "request put back"
+    words: ClassVar[str] = "request returned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +407,10 @@ class MissionCompleted(_MissionEnded):
     """The mission carried out its whole plan."""
 
     words: ClassVar[str] = "mission completed"
+    doubts: tuple[str, ...] = ()
+    """As in `LastOutcome`."""
+    changed_tests: str = ""
+    """As in `LastOutcome`."""
 
 
 @dataclass(frozen=True, slots=True)

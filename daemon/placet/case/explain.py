@@ -15,10 +15,9 @@ from placet.case.estimate import against_estimate
 from placet.case.life_cycle import State
 from placet.case.sorting import text_back
 from placet.chat.messages import ModelErrorKind
-from placet.errors import ENDS, End, FailureClass
-from placet.note.escape import code
+from placet.errors import ENDS, End, FailureClass, helps
+from placet.note.escape import code, escaped
 from placet.note.frontmatter import new_note
-from placet.note.outline import escaped
 from placet.note.paths import show
 from placet.plan.plan import Plan
 from placet.wording import at_most, counted, some_of
@@ -234,12 +233,12 @@ def of_last_mission(rows: Events) -> Events:
 _TOOLS = (Action.TOOL_CALLED, Action.TOOL_REFUSED)
 
 
-def advice(end: End, rows: Events) -> str:
+def advice(end: End, rows: Events, error_type: str = "") -> str:
     """Return what to do after a mission that ended so; `rows` are its own."""
     last = next((row for row in reversed(rows) if row.action_type in _TOOLS), None)
     circles = ENDS[end].kind is FailureClass.CIRCLES
     if last is None or not circles or last.details.get("error_type") != "outside_scope":
-        return ENDS[end].advice
+        return helps(end, error_type)
     return (
         "What it called last was refused, as it lies outside the scope that was approved. Where "
         "that is needed, widen `write` or `run` in the plan's scope, or ask for a plan with a "
@@ -350,6 +349,7 @@ def continued_request(
         FailureClass.TOOL,
         FailureClass.CIRCLES,
         FailureClass.AGENT,
+        FailureClass.NO_CHANGE,
     ):
         lines += ["", f"Do not do again what failed there: {found.meaning}"]
     return new_note(

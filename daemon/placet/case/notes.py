@@ -16,9 +16,9 @@ from placet.note.frontmatter import Frontmatter, Note, UnsafeEdit, read_note, st
 from placet.note.markdown import merge_problem
 from placet.note.meaning import meaning_of
 from placet.note.paths import QUEUES, Folder, is_utf8
-from placet.plan.comments import rejection_reason
 from placet.plan.digest import PLAN_STAMPS, QUESTION_STAMPS, REQUEST_STAMPS, digest, plan_digest
 from placet.plan.limits import MAX_NOTE_CHARACTERS
+from placet.plan.sections import rejection_reason
 
 REQUEST_KEYS = ("agent", "portal", "priority", "complexity", "budget_usd")
 """The keys by which a request says what is to be done."""

@@ -22,14 +22,24 @@ from placet.case.notes import (
 )
 from placet.codec import sha256
 from placet.note.box import with_box, without_box
-from placet.note.escape import bounded, code, link, literal, paragraphs
+from placet.note.escape import (
+    bounded,
+    clean,
+    code,
+    escaped_text,
+    fenced,
+    link,
+    literal,
+    paragraphs,
+    unescaped_text,
+)
 from placet.note.frontmatter import new_note, read_note, stamp, written_value
 from placet.note.hidden_text import drawn
 from placet.note.markdown import commented_lines
-from placet.note.outline import escaped_text, fenced, outline_of, unescaped_text
+from placet.note.outline import outline_of
 from placet.note.paths import Folder, show
-from placet.plan.comments import with_lines
 from placet.plan.scope import Scope
+from placet.plan.sections import with_lines
 
 HOW_TO_ANSWER = (
     "Tick one box, set the property `answer`, or write below “Answer”. The work waits until you do."
@@ -267,7 +277,7 @@ def with_answer(raw: bytes, answer: str, options: Sequence[str]) -> bytes:
             return text
     body = read_note(raw).body
     outline = outline_of(body)
-    lines = escaped_text(answer.strip()).split("\n")
+    lines = escaped_text(clean(answer)).split("\n")
     parts = [p for p in outline.parts(0, len(outline.lines), 2) if p.level and p.name == "answer"]
     end = parts[-1].end if parts else len(outline.lines)
     last = next((n for n in range(end - 1, -1, -1) if outline.lines[n].strip()), -1)

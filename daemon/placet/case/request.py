@@ -101,7 +101,7 @@ def _values(
         "status": lambda text: text.lower() in _STATUSES,
         "agent": lambda text: text in agents,
         "portal": lambda text: text in portals,
-        "priority": lambda text: re.fullmatch("[0-9]|10", text) is not None,
+        "priority": lambda text: re.fullmatch("0?[0-9]|10", text) is not None,
         "complexity": lambda text: text.lower() in list(Complexity),
         "budget_usd": lambda text: _AMOUNT.fullmatch(text) is not None,
     }

@@ -10,27 +10,10 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from placet.activity import Action, Actor, Entity
-from placet.case.callout import (
-    box_edits_to_text,
-    box_of,
-    head_lines,
-    with_box,
-    with_marks,
-)
-from placet.case.case import (
-    Branch,
-    Case,
-    LastOutcome,
-    NoteSeen,
-    Rejection,
-)
+from placet.case.callout import box_edits_to_text, box_of, head_lines, with_box, with_marks
+from placet.case.case import Branch, Case, LastOutcome, NoteSeen, Rejection
 from placet.case.commands import Move, Publish, Rewrite
-from placet.case.decision_builder import (
-    NO_APPROVAL,
-    DecisionBuilder,
-    archived_path,
-    plan_path,
-)
+from placet.case.decision_builder import NO_APPROVAL, DecisionBuilder, archived_path, plan_path
 from placet.case.events import Drafted, MissionEnded, MissionFailed, PlanningFailed
 from placet.case.notes import decision_of
 from placet.codec import sha256
@@ -67,7 +50,7 @@ def drafted(d: DecisionBuilder, e: Drafted) -> None:
         left="",
         base_commit=e.base_commit,
         uncommitted=e.uncommitted,
-        facts=e.about_worktree,
+        about_worktree=e.about_worktree,
         day_usd=e.day_usd,
         command_notes=e.command_notes,
         models=(e.model,),
@@ -135,12 +118,11 @@ def _outcome(case: Case, e: MissionEnded) -> LastOutcome:
     kept = LastOutcome(report_path=e.report_path, branch=e.branch, carried_out=case.approval.digest)
     if isinstance(e, MissionFailed):
         return replace(kept, failure=e.reason, detail=e.detail)
-    doubts, tests = e.facts.get("doubts", ()), e.facts.get("changed_tests", "")
-    return replace(kept, doubts=tuple(doubts), changed_tests=str(tests))
+    return replace(kept, doubts=e.doubts, changed_tests=e.changed_tests)
 
 
 def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
-    """Publish the report. Archive a completed plan, put a failed one back."""
+    """Publish the report. Archive a completed plan, return a failed one to Inbox/Plans."""
     completed, case = not isinstance(e, MissionFailed), d.case
     outcome = _outcome(case, e)
     d.set(outcome=outcome, stop="")

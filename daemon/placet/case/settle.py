@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from math import inf
 from typing import NamedTuple
 
 WRITTEN_S = 2.0
@@ -151,10 +150,9 @@ class SettleVerdict:
 def wait_s(origin: Origin, writers: Writers) -> float:
     """Return for how many seconds a file must stay unchanged to count as written.
 
-    A file that was moved in is complete. The kernel must confirm that, unless placet knows it.
+    No program is known to have it open. A file that was moved in is complete. The kernel must
+    confirm that, unless placet knows it.
     """
-    if writers is Writers.SOME:
-        return inf
     if origin is Origin.KNOWN or (origin is Origin.MOVED_IN and writers is Writers.NONE):
         return 0.0
     return WRITTEN_S if writers is Writers.NONE else UNKNOWN_S
@@ -173,12 +171,11 @@ def look(
 ) -> SettleVerdict:
     """Weigh a look at the folders against the earlier ones.
 
-    `now_s` is the monotonic time of this look, in seconds. `answers` are the kernel's for the paths
-    of `FileHistory.to_ask`. `own` are files that placet has written since the last look. `expected`
-    are the paths of open cases, which should be there. One that was deleted between two looks
-    counts as gone for as long as it is expected. `unlisted` are folders that this look could not
-    list: what is known below them stays unchanged, neither settled nor gone. `wall_s` is given for
-    the first look of a process: a file that is older needs no wait.
+    `now_s` is monotonic, in seconds. `answers` are the kernel's for the paths of
+    `FileHistory.to_ask`. `own` are files that placet wrote since the last look. `expected` are the
+    paths of open cases. One that was deleted between two looks counts as gone while it is expected.
+    `unlisted` are folders that this look could not list: what is below them is neither settled nor
+    gone. `wall_s` is given for the first look of a process: a file that is older needs no wait.
     """
     ours = {file: at_s for file, at_s in earlier.own.items() if now_s - at_s < _OWN_S}
     earlier = FileHistory(earlier.seen, earlier.missing, ours | dict.fromkeys(own, now_s))
@@ -191,8 +188,10 @@ def look(
             if before is None and wall_s is not None:
                 since_s -= max(0.0, wall_s - found.ctime_ns / 1e9)
             before = Seen(found, since_s, _origin(earlier, path, found, *known), Writers.UNKNOWN)
-        now = before._replace(writers=answers.get(path, before.writers))
-        seen[path] = now._replace(is_whole=now.is_whole or not now.left_s(now_s))
+        if not before.is_whole:  # a look has thousands of files, and few change
+            before = before._replace(writers=answers.get(path, before.writers))
+            before = before._replace(is_whole=not before.left_s(now_s))
+        seen[path] = before
     pending = [one.left_s(now_s) for one in seen.values() if not one.is_whole]
     below = tuple(f"{folder}/" for folder in unlisted)
     wanted = frozenset(expected)
@@ -217,7 +216,7 @@ def look(
         FileHistory(seen, missing, left),
         settled=frozenset(path for path in present if seen[path].is_whole),
         gone=frozenset(gone),
-        again_in_s=max(0.0, min(pending)) if pending else None,
+        again_in_s=min(pending, default=None),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
@@ -135,15 +136,16 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> NotesByO
     return found
 
 
-def copies(new: Iterable[NoteSeen], notes: Iterable[NoteSeen]) -> dict[str, str]:
+def copies(new: Sequence[NoteSeen], notes: Iterable[NoteSeen]) -> dict[str, str]:
     """Return by path why new requests are not planned: each looks like a copy of another one.
 
     `notes` are all notes. A copy has the text of the other one in its folder, and its name and
     some words, which each program chooses.
     """
     same: dict[tuple[str, str], list[PurePosixPath]] = {}
+    digests = {note.digest for note in new}
     for note in notes:
-        if note.folder is Folder.REQUESTS and note.raw.strip():
+        if note.folder is Folder.REQUESTS and note.digest in digests and note.raw.strip():
             place = PurePosixPath(note.path)
             same.setdefault((str(place.parent), note.digest), []).append(place)
     out: dict[str, str] = {}
@@ -161,8 +163,9 @@ def copies(new: Iterable[NoteSeen], notes: Iterable[NoteSeen]) -> dict[str, str]
 
 def _names_copy(original: str, name: str) -> bool:
     """Return whether `name` is `original` with other words before or behind it."""
-    before, found, behind = name.partition(original)
-    return bool(found and (before or behind)) and not (before[-1:] + behind[:1]).isalnum()
+    if original == name or original not in name:  # most of them: no pattern is compiled
+        return False
+    return re.search(rf"(?<![^\W_]){re.escape(original)}(?![^\W_])", name) is not None
 
 
 def as_it_counts(case: Case, plan: NoteSeen) -> NoteSeen:
@@ -205,8 +208,8 @@ def _unstamped(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> dict[str
     """Return by path the cases whose requests placet has not stamped yet.
 
     Such a request is known by its file, then by its place, then by its text: it may have been
-    renamed, saved as another file, or copied. What lies in the old place of a renamed one is
-    another note, and belongs to no case.
+    renamed, saved as another file, or copied. Another note in the old place of a renamed
+    request belongs to no case.
     """
     waiting = [case for case in cases.values() if case.unstamped is not None]
     if not waiting:

@@ -331,7 +331,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.PLAN_CHANGED_AFTER_APPROVAL: _changed_after,
     Action.PLAN_REFUSED: lambda d: f"not approved: {d['reason']}",
     Action.PLAN_DRIFTED: lambda d: (
-        f"its plan was put back: {d['reason']}" if d.get("reason") else ""
+        f"its plan returned to review: {d['reason']}" if d.get("reason") else ""
     ),
     Action.PLAN_TAKEN_BACK: _taken_back,
     Action.PLAN_WITHDRAWN: lambda d: f"its plan was removed: {d['path']}",

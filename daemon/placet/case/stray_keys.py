@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from unicodedata import normalize
 
 from placet.note.frontmatter import Frontmatter, Note, split_note
 from placet.note.markdown import Fence, fence_at, lines_of
@@ -65,6 +66,6 @@ def _end_of_block(body: str, opened: int) -> int:
 def _keys(line: str, could_be: Mapping[str, Callable[[str], bool]]) -> Iterator[str]:
     for found in _KEY.finditer(line.strip(_UNSEEN)):
         key, value = found[1].lower(), re.sub(r"\s#.*", "", found[2])
-        value = value.strip(f" \t\u00a0\"'`])*_{_UNSEEN}").removeprefix("[[")
+        value = normalize("NFC", value.strip(f" \t\u00a0\"'`])*_{_UNSEEN}")).removeprefix("[[")
         if key in could_be and value and could_be[key](value):
             yield f"{key}: {value}"

@@ -39,9 +39,10 @@ ALLOW_HISTORY = "placet config set vault.history true"
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """No work asks the model until `until_s` (on the clock that counts time asleep).
+    """No work asks the model until `until_s`. Then one case tries.
 
-    Then one case tries. If the model answers, all work resumes.
+    If the model answers, all work resumes. `until_s` is on a clock that also runs while the machine
+    sleeps.
 
     `probe` is that case's trace_id and the journal's newest event when it began to try. It is None
     before.

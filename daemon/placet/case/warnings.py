@@ -78,7 +78,7 @@ def warnings_for(case: Case, notes: CaseNotes) -> Mapping[str, str]:
 
 
 def missing_keys(case: Case, note: NoteSeen) -> str:
-    """Return what to put back into a plan that lost its keys, or an empty string."""
+    """Return which keys a plan lost and how to restore them, or an empty string."""
     its = {
         "trace_id": case.trace_id,
         "request_id": case.request_id,

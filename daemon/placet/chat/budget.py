@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -216,8 +216,16 @@ def money_problem(limits: Limits, model: str, *, price_known: bool) -> str | Non
     if limits.usd is None or price_known:
         return None
     return (
-        f"the budget is ${limits.usd}, but the price of {model} is unknown, so nothing could keep"
-        " to it. Add it as [[model.price]] to System/placet.toml, or remove budget_usd"
+        f"{model} has no price, so the plan's budget of ${limits.usd} cannot hold. Delete"
+        " `budget_usd` in the plan, or add a price as [[model.price]] to System/placet.toml"
+    )
+
+
+def unkept(model: str, day_usd: Decimal) -> tuple[str, str]:
+    """Return that a limit of a day cannot hold for a model without a price, and what helps."""
+    return (
+        f"{model} has no price, so the limit of ${day_usd} a day cannot hold.",
+        "If it is free: placet config set limits.day_usd 0",
     )
 
 
@@ -310,6 +318,30 @@ def cost_usd(
                 + usage.cache_write_tokens * row.cache_write
             ) / _MILLION
     return None
+
+
+Pricer = Callable[[Sequence[str], Usage, int], Decimal | None]
+"""The cost of a call by its model's names, its usage, and the tokens of a call without an answer.
+
+It prices calls that had no price when they were made. None if they have none now.
+"""
+
+
+def pricer(prices: Iterable[Price], configured: str) -> Pricer:
+    """Return what prices calls; one without an answer at most, as one of the `configured` model."""
+    rows = tuple(prices)
+
+    def price(names: Sequence[str], usage: Usage, lost_tokens: int) -> Decimal | None:
+        if not any(names):
+            names, usage = [configured], Usage(output_tokens=lost_tokens)
+        known = (cost_usd(usage, name, rows) for name in names)
+        return next((usd for usd in known if usd is not None), None)
+
+    return price
+
+
+def unpriced(_names: Sequence[str], _usage: Usage, _lost_tokens: int) -> None:
+    """Price nothing: what was not known stays unknown."""
 
 
 # An answer that may be no longer than this is not worth its prompt. Also the least `max_tokens` of
@@ -427,7 +459,10 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
     attempt of a retried call is reserved and settled for itself.
     """
     allowed = call.max_tokens
-    for ledger in ledgers:
+    costs_nothing = call.prompt_usd == call.output_token_usd == 0
+    for held in ledgers:
+        limits = replace(held.limits, usd=None) if costs_nothing else held.limits
+        ledger = replace(held, limits=limits)
         if (excess := exceeded(ledger)) is not None:
             return excess
         left = ledger.remaining()
@@ -444,7 +479,7 @@ def reserve(ledgers: Sequence[Ledger], key: str, call: ModelCall) -> Reserved | 
                 )
         if left.usd is not None:
             if call.prompt_usd is None or call.output_token_usd is None:
-                why = f"${ledger.limits.usd} cannot be kept to, the model's price is unknown"
+                why = f"${limits.usd} cannot hold, as the model has no price"
                 return ledger.exceeded_at(Limit.USD, why)
             over = left.usd - call.prompt_usd
             if over < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,20 +33,18 @@ class Compaction:
 
 
 def make_room(
-    ask: Ask, last: Usage | None, context_tokens: int, name: Callable[[str], str], *, full: bool
+    ask: Ask, last: Usage | None, prompt_tokens: int, name: Callable[[str], str], *, full: bool
 ) -> Compaction | None:
     """Return how to shorten the conversation of `ask` before it is sent.
 
-    None if it fits, or if too little could be removed. It has to fit `context_tokens` together with
-    its answer. `last` is the usage of its last reply. `full`: the model had no room left then, so
-    everything possible is removed. `name` as in `compacted`.
+    None if it fits `prompt_tokens`, or if too little could be removed. `last` is the usage of its
+    last reply. `full`: the model had no room left then, so everything possible is removed. `name`
+    as in `compacted`.
     """
-    # a small model's answers are short, even if more is allowed
-    room = max(context_tokens - ask.max_tokens, context_tokens // 2)
     needed = prompt_likely(ask, last)
-    if needed <= room and not full:
+    if needed <= prompt_tokens and not full:
         return None
-    budget = 0 if full else _chars(ask.turns) * room // needed
+    budget = 0 if full else _chars(ask.turns) * prompt_tokens // needed
     made = (Compaction(keep, budget) for keep in KEEP_TURNS)
     return next((one for one in made if compacted(ask.turns, one, name) != ask.turns), None)
 
@@ -74,7 +73,15 @@ def compacted(
     return stubbed if (size - _chars(stubbed)) * LEAST_GAIN >= how.budget_chars else tuple(turns)
 
 
+_TEXT_RESULT = re.compile(r'(<result tool="(\w+)".*?>\n)(.*)(\n</result>)', re.DOTALL)
+
+
 def _stub(block: Block, calls: Mapping[str, ToolUse], keep: Callable[[str], str]) -> Block:
+    if block.get("type") == "text" and (made := _TEXT_RESULT.fullmatch(block["text"])):
+        # the result of a call that was written as text
+        result = {"type": "tool_result", "tool_use_id": "", "content": made[3]}
+        text = _stub(result, {"": ToolUse("", made[2], {})}, keep)["content"]
+        return {**block, "text": f"{made[1]}{text}{made[4]}"}
     if block.get("type") != "tool_result":
         return block
     content = block.get("content", "")

@@ -116,12 +116,18 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One complete answer of a model."""
+    """One complete answer of a model. `written` is the call that it wrote as text, if any."""
 
     turn: Turn
     stop_reason: StopReason
     usage: Usage = field(default_factory=Usage)
     model: str = ""
+    written: ToolUse | None = None
+
+    @property
+    def uses(self) -> tuple[ToolUse, ...]:
+        """The calls asked for, in order."""
+        return self.turn.tool_uses or (() if self.written is None else (self.written,))
 
 
 class ModelErrorKind(StrEnum):
@@ -131,6 +137,7 @@ class ModelErrorKind(StrEnum):
     TRANSIENT = "transient"
     # no key, no credit, unknown model: wait until a person fixes it
     PERMANENT = "permanent"
+    CONTEXT_FULL = "context_full"  # the prompt is too long: shorten it
     BAD_REQUEST = "bad_request"  # this request cannot succeed: a retry is pointless
     CANCELLED = "cancelled"  # the daemon is stopping, or the mission was stopped
 
@@ -172,10 +179,16 @@ class Model(Protocol):
         """The model's name."""
         ...
 
-    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+    def reply(
+        self,
+        ask: Ask,
+        cancelled: Callable[[], bool],
+        received: Callable[[int], None] = lambda _pieces: None,
+    ) -> Reply:
         """Answer `ask`, or raise ModelError.
 
-        `cancelled` is polled while waiting (at least every 0.5 s).
+        `cancelled` is polled while waiting (at least every 0.5 s). `received` is told then how many
+        pieces of the answer have come; with most servers a piece is a token.
         """
         ...
 

@@ -77,7 +77,7 @@ def next_attempt(error: ModelError, attempt: int, policy: RetryPolicy, jitter: f
             return _after_transient(error, attempt, policy, jitter)
         case ModelErrorKind.PERMANENT:
             return Blocked(str(error))
-        case ModelErrorKind.BAD_REQUEST:
+        case ModelErrorKind.BAD_REQUEST | ModelErrorKind.CONTEXT_FULL:
             return NoRetry(str(error))
         case ModelErrorKind.CANCELLED:
             raise ValueError("a cancelled call has no next attempt")

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import click
 
+from placet.case.case import Case
 from placet.case.explain import state_sentence
-from placet.cli.options import ident_argument, json_option, site_option
+from placet.cli.options import ident_argument, idents_argument, json_option, site_option
 from placet.cli.screen import wider_scope
 from placet.cli.terminal import colour, echo, out, say
 from placet.client.decisions import (
@@ -59,6 +60,7 @@ def proposal_text(found: Proposal) -> str:
         f"cost      {budget}",
         *(listed("remarks", found.comments) if found.comments else []),
         *([f"edited    {colour('since placet wrote it', 'yellow')}"] if found.edited else []),
+        *([f"waits     {colour(visible(found.waits), 'yellow')}"] if found.waits else []),
         *(
             f"{colour('danger', 'red', bold=True)}    {visible(sentence)}"
             for sentence in found.dangers
@@ -69,7 +71,7 @@ def proposal_text(found: Proposal) -> str:
 
 
 @click.command("approve")
-@ident_argument
+@idents_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--remark",
@@ -90,43 +92,61 @@ def proposal_text(found: Proposal) -> str:
 @site_option
 @json_option
 def approve_command(
-    site: Site, ident: str, yes: bool, remarks: Sequence[str], bound: str, as_json: bool
+    site: Site,
+    idents: Sequence[str],
+    yes: bool,
+    remarks: Sequence[str],
+    bound: str,
+    as_json: bool,
 ) -> None:
-    """Approve a plan: the daemon moves it to System/Active and runs it.
+    """Approve plans: the daemon moves them to System/Active and runs them.
 
-    On a terminal it shows what that allows, and asks. Elsewhere it needs --yes.
+    On a terminal it shows what each allows, and asks. Elsewhere it needs --yes.
     """
     must_say_something("remark", remarks, "Say what to mind", "keep it short")
-    if bound and not re.fullmatch("[0-9a-f]{8,64}", bound):
+    if bound and (len(idents) > 1 or not re.fullmatch("[0-9a-f]{8,64}", bound)):
         raise UserError(
-            f"{bound!r} is not a digest.",
-            f"Give at least eight of its digits; they are in: placet show {ident}",
+            f"{bound!r} is not a digest." if len(idents) == 1 else "One digest is for one plan.",
+            f"Give at least eight of its digits; they are in: placet show {idents[0]}",
             exit_code=2,
         )
-    case = awaiting(site, ident, "approve")
-    asks = not yes
-    if asks and not sys.stdin.isatty():
+    cases = [awaiting(site, ident, "approve") for ident in dict.fromkeys(idents)]
+    named = " ".join(case.request_id for case in cases)
+    if not yes and not sys.stdin.isatty():
         raise UserError(
             "`placet approve` asks, and this is not a terminal.",
-            f"To approve without being asked: placet approve {case.request_id} --yes",
+            f"To approve without being asked: placet approve {named} --yes",
             exit_code=2,
         )
-    if asks_for_more(case) and remarks:
-        raise UserError(
-            "A wider scope is approved as it is, without a remark.",
-            f"Or say what would do: placet reject {case.request_id} --reason R",
-            exit_code=2,
-        )
-    seen, then = None, "the mission starts"
+    for case in cases:
+        if asks_for_more(case) and remarks:
+            raise UserError(
+                "A wider scope is approved as it is, without a remark.",
+                f"Or say what would do: placet reject {case.request_id} --reason R",
+                exit_code=2,
+            )
+    for case in cases:
+        _approve(site, case, remarks, bound, asks=not yes, as_json=as_json)
+
+
+def _approve(
+    site: Site, case: Case, remarks: Sequence[str], bound: str, *, asks: bool, as_json: bool
+) -> None:
+    """Approve what a case asks for, and say whether the mission starts or what it waits for."""
+    seen, waits, then = None, "", "the mission continues with the wider scope"
     if asks_for_more(case):
-        then = "the mission continues with the wider scope"
-    if asks and asks_for_more(case):  # what was shown is what is approved
-        seen = _confirmed(ident, *wider_scope(site, case))
-    elif asks:
-        seen = note_of_plan(site, case)
-        _confirmed(ident, proposal_text(proposal(site, case, seen)), seen)
+        if asks:  # what was shown is what is approved
+            seen = _confirmed(case.request_id, *wider_scope(site, case))
+    else:
+        raw = note_of_plan(site, case)
+        found = proposal(site, case, raw)
+        waits, then = found.waits, "it waits" if found.waits else "the mission starts"
+        if asks:
+            seen = _confirmed(case.request_id, proposal_text(found), raw)
     done = decide(site, case, "approve", remarks, bound=bound, seen=seen)
     _done(site, done, "approved", then, as_json=as_json)
+    if waits:
+        say(waits)
 
 
 def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:
@@ -158,19 +178,22 @@ def retry_command(site: Site, ident: str, comments: Sequence[str], as_json: bool
 
 
 @click.command("reject")
-@ident_argument
+@idents_argument
 @click.option(
     "--reason", required=True, metavar="R", help="Why; it goes into the note and the journal."
 )
 @site_option
 @json_option
-def reject_command(site: Site, ident: str, reason: str, as_json: bool) -> None:
-    """Reject a plan: the daemon moves it to Inbox/Rejected, with the reason."""
+def reject_command(site: Site, idents: Sequence[str], reason: str, as_json: bool) -> None:
+    """Reject plans: the daemon moves them to Inbox/Rejected, with the reason."""
     must_say_something("reason", [reason], "Say why", "it is too broad")
-    case = awaiting(site, ident, "reject")
-    is_wider = asks_for_more(case)
-    then = "the mission continues without it" if is_wider else "the plan moves to Inbox/Rejected"
-    _done(site, decide(site, case, "reject", [reason]), "rejected", then, as_json=as_json)
+    for case in [awaiting(site, ident, "reject") for ident in dict.fromkeys(idents)]:
+        is_wider = asks_for_more(case)
+        then = (
+            "the mission continues without it" if is_wider else "the plan moves to Inbox/Rejected"
+        )
+        done = decide(site, case, "reject", [reason])
+        _done(site, done, "rejected", then, as_json=as_json)
 
 
 @click.command("answer")

@@ -11,7 +11,9 @@ from shlex import quote
 
 import click
 
+from placet.chat.budget import is_free
 from placet.chat.messages import ModelError, ModelErrorKind
+from placet.chat.tiny_call import TINY, TINY_BY_TEXT, problems_of
 from placet.cli.init import is_here, speaks_messages
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import colour, out
@@ -27,14 +29,15 @@ from placet.client.doctor import (
     user_lines,
 )
 from placet.client.findings import Line, finding
+from placet.client.model_setup import unkept_limit
 from placet.client.service import key_file
 from placet.client.site import Site
 from placet.client.texts import local_times
 from placet.errors import UserError
 from placet.host.config import Config
 from placet.host.plugins import CHECKS, loaded
-from placet.loop.build import model_answers
-from placet.models.server import is_without_key
+from placet.loop.build import model_answers, model_opener, models_offered
+from placet.models.server import Offered, is_without_key
 from placet.note.paths import show as visible
 
 _KEY = (
@@ -82,8 +85,50 @@ def model_line(site: Site, config: Config) -> Line:
     )
     if is_known:
         return finding("model", "good", f"{name}: its server {takes}knows the model")
+    if listed := models_offered(config, site.env):
+        return _among(listed, config, name)
     found = f"{name}: its server answers, and does not say whether {are} right"
     return finding("model", "warn", found, "The first plan shows it: placet submit TEXT")
+
+
+def _among(listed: Sequence[Offered], config: Config, name: str) -> Line:
+    """Return what a server's list of models says of the name and the context of ours."""
+    ours = [one for one in listed if one.name == config.model.name] or [*listed][: len(listed) < 2]
+    size, ask = config.model.context_tokens, "placet config set model"
+    if not ours or (ours[0].name != config.model.name and ours[0].context_tokens is None):
+        names = ", ".join(one.name for one in listed)
+        found = f"{name}: its server lists other models: {names}"
+        return finding("model", "warn", found, f"{ask}.name {quote(listed[0].name)}")
+    if (real := ours[0].context_tokens) is not None and real < size:
+        found = f"{name}: its server's context has {real:,} tokens, context_tokens says {size:,}"
+        return finding("model", "bad", found, f"{ask}.context_tokens {real}")
+    context = "" if real is None else f", with a context of {real:,} tokens"
+    return finding("model", "good", f"{name}: its server has the model{context}")
+
+
+def tiny_lines(site: Site, config: Config) -> Iterator[Line]:
+    """Give what one tiny call shows: whether the model is shown tools, and calls them."""
+    by_text = config.model.tools == "text"
+    ask = TINY_BY_TEXT if by_text else TINY
+    try:
+        reply = model_opener(config, site.vault, site.env)().reply(ask, lambda: False)
+    except UserError as error:
+        yield finding("tiny call", "bad", error.what, error.hint)
+    except ModelError as error:
+        yield finding("tiny call", "bad", str(error), _KEY)
+    else:
+        found = problems_of(reply, by_text=by_text)
+        for problem, helps in found:
+            yield finding("tiny call", "bad", f"{config.model.name}: {problem}", helps)
+        if not found:
+            said = f"{config.model.name} called the tool; {reply.usage.prompt_tokens} tokens in"
+            yield finding("tiny call", "good", said)
+
+
+def limit_lines(config: Config) -> Iterator[Line]:
+    """Give a finding if the limit of dollars a day cannot hold."""
+    if (unkept := unkept_limit(config)) is not None:
+        yield finding("limit", "bad", *unkept)
 
 
 def key_lines(site: Site) -> Iterator[Line]:
@@ -97,18 +142,22 @@ def key_lines(site: Site) -> Iterator[Line]:
 
 
 @click.command("doctor")
+@click.option("--model", "tries", is_flag=True, help="Also make one tiny call of the model.")
 @site_option
 @json_option
-def doctor_command(site: Site, as_json: bool) -> None:
+def doctor_command(site: Site, tries: bool, as_json: bool) -> None:
     """Look at everything that placet needs, and say what is missing and what helps."""
-    found = doctor(site)
+    found = doctor(site, tries=tries)
     out(doctor_text(found), found, as_json=as_json)
     if any(line["state"] == "bad" for line in found):
         sys.exit(1)
 
 
-def doctor(site: Site) -> list[Line]:
-    """Return a line for each need: `what`, `state` (good, warn, bad), `found`, and what `helps`."""
+def doctor(site: Site, *, tries: bool = False) -> list[Line]:
+    """Return a line for each need: `what`, `state` (good, warn, bad), `found`, and what `helps`.
+
+    `tries`: also make one tiny call of the model.
+    """
     try:
         held = site.in_force()
     except UserError as error:
@@ -130,6 +179,8 @@ def doctor(site: Site) -> list[Line]:
         sandbox_line(config),
         *user_lines(),
         *([model_line(site, config)] if config_findings[0]["state"] == "good" else []),
+        *(tiny_lines(site, config) if tries and not is_free(config.model.provider) else ()),
+        *limit_lines(config),
         *key_lines(site),
         *portal_lines(site, config),
         *lock_lines(site, config),

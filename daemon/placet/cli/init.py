@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -15,6 +15,7 @@ import click
 
 from placet.cli.portals import propose
 from placet.cli.terminal import echo, say
+from placet.client.model_setup import fit
 from placet.client.new_vault import (
     DAY_USD,
     DEMO_SCRIPT,
@@ -89,6 +90,7 @@ class ModelChoice:
     title: str
     settings: Mapping[Key, Any]
     needs_key: bool = False
+    remarks: tuple[str, ...] = ()
 
     @property
     def is_demo(self) -> bool:
@@ -129,10 +131,16 @@ def fitting_name(model: ModelTable, provider: object) -> str:
     return ModelTable().name
 
 
-def named_model(model: str | None, base_url: str | None) -> ModelChoice:
+def named_model(
+    model: str | None,
+    base_url: str | None,
+    env: Mapping[str, str],
+    choose: Callable[[Sequence[str], str], str],
+) -> ModelChoice:
     """Return the model that `--model` and `--base-url` name; at least one is given.
 
-    Raises UserError (exit code 2) for a wrong address, or a server on this machine without a model.
+    A server on this machine is asked for its models; `choose` and the errors are those of `fit`.
+    Raises UserError (exit code 2) for a wrong address.
     """
     if base_url is not None:
         base_url = _address(base_url)
@@ -140,22 +148,43 @@ def named_model(model: str | None, base_url: str | None) -> ModelChoice:
         return DEMO
     if base_url is None:
         return _named({("model", "name"): model}, visible(model or ""), needs_key=True)
-    if model is None and is_here(base_url):
-        raise UserError(
-            f"{base_url} is on this machine, and placet does not know its models.",
-            f"Name one: --base-url {base_url} --model NAME",
-            exit_code=2,
-        )
     settings: dict[Key, Any] = {("model", "base_url"): base_url}
+    if is_here(base_url):
+        found = fit(base_url, model or "", env, choose)
+        title = f"{visible(found.settings[('model', 'name')])}, of {base_url}"
+        return _named({**settings, **found.settings}, title, found.remarks)
     if model is None:
         return _named(settings, f"that of {base_url}", needs_key=True)
     settings[("model", "name")] = model
-    return _named(settings, f"{visible(model)}, of {base_url}", needs_key=not is_here(base_url))
+    return _named(settings, f"{visible(model)}, of {base_url}", needs_key=True)
 
 
-def _named(settings: Mapping[Key, Any], title: str, *, needs_key: bool) -> ModelChoice:
+def must_name(names: Sequence[str], why: str) -> str:
+    """Raise UserError (exit code 2): a server's model has to be named."""
+    listed = f"That server has these models: {', '.join(map(visible, names))}"
+    raise UserError(
+        f"{listed if names else why}.",
+        "Name one: --model NAME" if names else "Start the server, or name its model: --model NAME",
+        exit_code=2,
+    )
+
+
+def _ask_for_name(names: Sequence[str], why: str) -> str:
+    say(f"It has these models: {', '.join(map(visible, names))}." if names else f"{why}.")
+    default = names[0] if names else None
+    return str(click.prompt("placet: Name of the model there", default=default, err=True)).strip()
+
+
+def _named(
+    settings: Mapping[Key, Any],
+    title: str,
+    remarks: tuple[str, ...] = (),
+    *,
+    needs_key: bool = False,
+) -> ModelChoice:
     # the vault may have had the demo model before
-    return ModelChoice(title, {("model", "provider"): "anthropic", **settings}, needs_key)
+    settings = {("model", "provider"): "anthropic", **settings}
+    return ModelChoice(title, settings, needs_key, remarks)
 
 
 def _address(given: str) -> str:
@@ -190,8 +219,7 @@ def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
         except UserError as error:
             say(one_line(str(error)))
             continue
-        name = click.prompt("placet: Name of the model there", err=True).strip()
-        return named_model(name, address)
+        return named_model(None, address, env, _ask_for_name)
 
 
 def given_portals(given: Sequence[str]) -> dict[str, str]:
@@ -299,7 +327,8 @@ def init_command(
     chosen: ModelChoice | None = None
     named = given_portals(portals)
     if model is not None or base_url is not None:
-        chosen = named_model(model, base_url)
+        choose = _ask_for_name if asks else must_name
+        chosen = named_model(model, base_url, site.env, choose)
     elif is_new:
         chosen = ask_for_model(site.env) if asks else vendor_model(site.env)
     if is_new and asks and not portals:
@@ -370,9 +399,11 @@ def _take_model(site: Site, chosen: ModelChoice) -> None:
     """Write the settings of a model, which accepts them."""
     change(site.vault, site.env, chosen.settings)
     say(f"Model: {chosen.title}.")
-    if ("model", "base_url") in chosen.settings:
+    for remark in chosen.remarks:
+        say(remark)
+    if chosen.needs_key and ("model", "base_url") in chosen.settings:
         where = shlex.quote(str(site.vault))
-        say(f"Whether that server speaks the Messages API: placet doctor --vault {where}")
+        say(f"To try it with a tiny call: placet doctor --model --vault {where}")
 
 
 def _wants_key(site: Site) -> bool:

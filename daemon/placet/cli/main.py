@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "board login": ("placet board login --name Anna",),
     "review": ("placet review",),
     "approve": (
-        "placet approve say-hello",
+        "placet approve say-hello fix-the-median",
         "placet approve say-hello --remark 'Keep the old name too'",
     ),
     "answer": ("placet answer say-hello 2", "placet answer say-hello 'In French, please'"),
@@ -245,6 +246,15 @@ class _Commands(click.Group):
         else:
             command = plugin(PLUGINS, cmd_name)
         return with_examples(cmd_name, command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called; the error for another word names the nearest."""
+        near = get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and near and not args[0].startswith("-"):
+            ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]}?")
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin so."""

@@ -45,3 +45,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 ident_argument = click.argument("ident", metavar="ID", shell_complete=complete_ids)
+idents_argument = click.argument(
+    "idents", metavar="ID...", nargs=-1, required=True, shell_complete=complete_ids
+)

@@ -191,13 +191,9 @@ def plans_screen(found: Sequence[CaseLine], vault: Path) -> str:
     """Return `placet plans` for a terminal."""
     if not found:
         return drawn(styled("No plan waits for you."))
-    rows = [_plan(case, vault) for case in found]
-    heads = ("request", "what waits", "for")
-    return drawn(
-        table(rows, heads=heads, right=(2,), whole=(2,), indent=0),
-        "",
-        styled("Decide on one after the other: placet review", "dim"),
-    )
+    # ID and path have a line each, so that both can be copied at 80 columns
+    parts = [part for case in found for part in (*_plan(case, vault), "")]
+    return drawn(*parts, styled("Next: placet review, or: placet approve ID ID", "dim"))
 
 
 def _head(found: Status, vault: Path) -> RenderableType:
@@ -240,11 +236,12 @@ def _id(case: CaseLine, vault: Path) -> Text:
 
 def _plan(case: CaseLine, vault: Path) -> list[RenderableType]:
     where = case.asking.path if case.asking is not None else case.plan
-    what = [styled(_awaited(case))]
+    what: list[RenderableType] = [styled(_awaited(case))]
     if case.asking is None and case.estimate is not None:
         what.append(styled(case.estimate.sentence, "dim"))
     what.append(link(where, vault / where, "dim"))
-    return [_id(case, vault), stacked(*what), styled(age(case.age_s))]
+    head = joined([_id(case, vault), styled(f"for {age(case.age_s)}", "dim")])
+    return [head, table([[stacked(*what)]])]
 
 
 def _awaited(case: CaseLine) -> str:

@@ -33,12 +33,14 @@ from placet.client.rows import Row, as_row
 from placet.client.site import Site, find
 from placet.disk.scan import Found
 from placet.disk.vault import Vault
+from placet.host.answering import answer_under_way
 from placet.host.clock import Clock, wall
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.journal.writes import BodyDamaged
+from placet.loop.build import pricing
 from placet.note.frontmatter import read_note, stamp
 from placet.note.paths import QUEUES, Folder
 from placet.plan.parse import PlanProblems, parse_plan
@@ -127,6 +129,8 @@ class CaseLine:
     """Why the last call of the model failed, while work is due."""
     progress: Progress | None = None
     """Of a mission that runs."""
+    answer: str = ""
+    """What its model does now, if an answer takes long."""
 
     @property
     def waits_for_you(self) -> bool:
@@ -289,6 +293,7 @@ def case_line(
         begun=has_begun(reader, case) if case.acting in DRAFTING else None,
         model_trouble=_model_trouble(reader, case) if case.is_working else None,
         progress=_progress(site, reader, case, team) if case.acting is State.RUNNING else None,
+        answer=answer_under_way(site.state.journal.parent, case.trace_id),
     )
 
 
@@ -483,7 +488,7 @@ def status(site: Site) -> Status:
                 shown = _latest(reader, asked, notes)
                 earlier = reader.count_cases() - len(shown)
                 cases = [case_line(site, folder, reader, case, asked) for case in shown]
-                today = used_today(reader, Clock().wall())
+                today = used_today(reader, Clock().wall(), pricing(config))
                 waits = waits_for_model(reader)
                 unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
                 errors = {command.error for command in reader.pending_commands() if command.error}

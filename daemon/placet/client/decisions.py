@@ -17,7 +17,7 @@ from placet.case.notes import digest_of, inspect_note, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
 from placet.case.warnings import missing_keys
-from placet.client.cases import as_float
+from placet.client.cases import as_float, waits_for_model
 from placet.client.notes import asks_for_more, note_of_plan, note_text
 from placet.client.site import Site
 from placet.disk.errors import Unreadable
@@ -25,6 +25,7 @@ from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.host import intents
 from placet.host.clock import Clock
+from placet.host.config import Config
 from placet.journal.reader import open_reader
 from placet.note.frontmatter import read_note
 from placet.note.paths import Folder, request_id
@@ -32,6 +33,7 @@ from placet.note.paths import show as visible
 from placet.plan.comments import open_comments, placed, with_comments
 from placet.plan.dangers import dangers
 from placet.plan.left_out import left_out
+from placet.plan.plan import Plan
 from placet.wording import local
 
 
@@ -116,6 +118,25 @@ class Proposal:
     """The limit of a day's work; None for none."""
     dangers: tuple[str, ...]
     comments: tuple[str, ...]
+    waits: str
+    """Why the mission would not start at once; empty if nothing is in its way."""
+
+
+def _waits(site: Site, case: Case, plan: Plan, config: Config) -> str:
+    """Return what an approved plan would wait for, with the command that helps."""
+    if config.daemon.paused:
+        return "Work is paused. It starts after: placet resume"
+    if all(step.actions for _, step in plan.kept):
+        return ""  # it needs no model
+    known, now = case.plan.models, config.model.who
+    if known and now not in known:
+        return (
+            f"It was planned with {known[0]}, and the settings now name {now}. After your approval "
+            "placet shows it to you once more."
+        )
+    with site.reader(case.trace_id) as reader:
+        held = waits_for_model(reader)
+    return "" if held is None else held.notice
 
 
 def proposal(site: Site, case: Case, raw: bytes) -> Proposal:
@@ -151,6 +172,7 @@ def proposal(site: Site, case: Case, raw: bytes) -> Proposal:
         day_usd=as_float(config.limits.day_usd) or None,
         dangers=tuple(dangers(scope)),
         comments=tuple(placed(one) for one in open_comments(read_note(raw).body)),
+        waits=_waits(site, case, plan, config),
     )
 
 

@@ -126,7 +126,7 @@ def failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) -> 
         request=continued_request(case, plan, facts, case.outcome.detail, rows),
     )
     following = (
-        advice(end, rows),
+        advice(end, rows, facts.get("error_type", "")),
         f"Read the report: {visible(case.outcome.report_path)}",
         f"For a new plan: placet retry {case.request_id}, or set `status: pending` in "
         f"{visible(case.request_path) or 'the request'}. It will take the report into account.",

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from placet.git.history import (
-    log,
-)
+from placet.git.history import log
 from placet.git.run import (
     Repo,
     ask,

@@ -29,13 +29,13 @@ from pydantic import (
     model_validator,
 )
 
+from placet.chat.sizes import Sizes, sizes
 from placet.disk.errors import Changed, NotSettled, OpenForWriting, Unreadable, VaultTrouble
 from placet.disk.files import FileLock
 from placet.disk.vault import Vault
 from placet.errors import UserError, cannot_write
 from placet.host.state import expand_home
-from placet.note.frontmatter import read_toml
-from placet.note.markdown import merge_line
+from placet.note.frontmatter import UnresolvedMergeError, read_toml
 from placet.note.paths import CONFIG_PATH
 
 Key = tuple[str, ...]
@@ -180,6 +180,7 @@ class ModelTable(_Table):
     name: str = "claude-opus-5-5"
     base_url: str = ""
     script: str = ""
+    tools: Literal["auto", "native", "text"] = "auto"
     max_tokens: int = Field(default=16_000, ge=256, le=128_000)
     context_tokens: int = Field(default=200_000, ge=8_192, le=100_000_000)
     timeout_s: float = Field(default=120, gt=0, le=3600)
@@ -187,8 +188,14 @@ class ModelTable(_Table):
 
     @property
     def who(self) -> str:
-        """Provider and name: a plan is approved for these."""
-        return f"{self.provider}: {self.name}"
+        """Provider, name and how tools are called: a plan is approved for these."""
+        tools = "" if self.tools == "auto" else f", with tools = {self.tools}"
+        return f"{self.provider}: {self.name}{tools}"
+
+    @property
+    def sizes(self) -> Sizes:
+        """What an answer, a prompt and a result may take of the context."""
+        return sizes(self.context_tokens, self.max_tokens)
 
     @field_validator("base_url")
     @classmethod
@@ -408,7 +415,7 @@ def parse(text: str, where: str) -> Config:
         raise UserError(
             f"{where} is not valid TOML: {error}",
             "Keep one of the two versions."
-            if merge_line(text)
+            if isinstance(error, UnresolvedMergeError)
             else "Fix that line; strings need quotes in TOML.",
             exit_code=2,
         ) from error
@@ -492,6 +499,19 @@ def write_settings(vault: Path, settings: Mapping[Key, Any]) -> Config:
     return parse(new.decode("utf-8-sig"), str(path))
 
 
+def must_fit(config: Config) -> None:
+    """Raise UserError (exit code 2) if a model's answer leaves its context no room for a prompt."""
+    model, most = config.model, config.model.context_tokens // 2
+    if "max_tokens" in model.model_fields_set and model.max_tokens > most:
+        raise UserError(
+            f"An answer of {model.max_tokens:,} tokens (model.max_tokens) does not fit a context "
+            f"of {model.context_tokens:,} (model.context_tokens): at most half of it. Nothing was "
+            "written.",
+            f"placet config set model.max_tokens {most}",
+            exit_code=2,
+        )
+
+
 def write_setting(vault: Path, key: Key, value: Any) -> None:
     """Write one setting that needs no acceptance. Raises UserError as `write_settings` does."""
     write_settings(vault, {key: value})
@@ -504,7 +524,9 @@ def _with_settings(path: Path, raw: bytes, settings: Mapping[Key, Any]) -> bytes
         raise UserError(f"{path} cannot be changed: {error}", "Save it as UTF-8.") from error
     for key, value in settings.items():
         text = _with_setting(path, text, key, value)
-    parse(text, f"{path}, changed so,")
+    changed = parse(text, f"{path}, changed so,")
+    if any(key[:1] == ("model",) for key in settings):
+        must_fit(changed)
     return (BOM_UTF8 if raw.startswith(BOM_UTF8) else b"") + text.encode()
 
 

@@ -5,11 +5,14 @@ A budget is checked before each call, so its query must not grow with the journa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from placet.activity import Action, Activity
+from placet.chat.budget import Pricer, unpriced
+from placet.chat.messages import Usage
 from placet.journal.database import Connection
 
 _QUARTER = (
@@ -121,20 +124,51 @@ class ModelCalls:
             )
         )
 
-    def used_since(self, timestamp: str) -> tuple[int, Decimal | None]:
+    def used_since(self, timestamp: str, price: Pricer = unpriced) -> tuple[int, Decimal | None]:
         """Return tokens and dollars of all calls since the quarter of an hour of a timestamp.
 
-        Calls without an answer count at their worst. Dollars are None if one call's are unknown.
+        Calls without an answer count at their worst. `price` prices what had no price yet. Dollars
+        are None if one call's are still unknown.
         """
-        return _amount(
-            self._connection.execute(
-                "SELECT sum(tokens), sum(usd), sum(unknown) FROM spent WHERE quarter >= ?",
-                (quarter(timestamp),),
-            )
+        found = self._connection.execute(
+            "SELECT sum(tokens), sum(usd), sum(unknown) FROM spent WHERE quarter >= ?",
+            (quarter(timestamp),),
         )
+        return self._amount(found, price)
 
-    def sums_since(self, timestamp: str) -> tuple[CallSums, ...]:
-        """Return the sums of all model calls since a moment, also of failed ones with a cost."""
+    def _amount(self, found: Any, price: Pricer, trace_id: str = "") -> tuple[int, Decimal | None]:
+        tokens, usd, unknown = found.fetchone()
+        late = [price(*one[1:]) for one in self._unpriced(int(unknown or 0), trace_id)]
+        costs = [cost for cost in late if cost is not None]
+        known = sum(costs, Decimal(str(round(usd or 0.0, 9))))
+        return int(tokens or 0), known if len(costs) == len(late) else None
+
+    def _unpriced(
+        self, latest: int, trace_id: str = ""
+    ) -> list[tuple[str, Sequence[str], Usage, int]]:
+        """Return the latest calls of unknown cost: their quarter, and what a Pricer takes."""
+        if not latest:
+            return []
+        counts = ", ".join(map(_number, _TOKENS))
+        # the plus keeps SQLite from walking all calls of the model; it goes back from the newest
+        rows = self._connection.execute(
+            f"SELECT {_QUARTER}, coalesce(metadata->>'model', ''),"  # noqa: S608 - literals
+            f" coalesce(metadata->>'asked', ''), {counts} FROM activity"
+            " WHERE (trace_id = ? OR ? = '') AND +action_type IN ('model.called', 'model.failed')"
+            f" AND {_dollars('cost_usd')} IS NULL AND {' + '.join(map(_number, _TOKENS))} > 0"
+            " ORDER BY id DESC LIMIT ?",
+            (trace_id, trace_id, latest),
+        )
+        return [
+            (when, (model, asked), Usage(*map(int, counted)), int(lost))
+            for when, model, asked, lost, *counted in rows
+        ]
+
+    def sums_since(self, timestamp: str, price: Pricer = unpriced) -> tuple[CallSums, ...]:
+        """Return the sums of all model calls since a moment, also of failed ones with a cost.
+
+        `price` as in `used_since`.
+        """
         sums = ", ".join(f"sum({_number(name)})" for name in _TOKENS)
         usd = _dollars("cost_usd")
         rows = self._connection.execute(
@@ -147,7 +181,20 @@ class ModelCalls:
             " GROUP BY 1 ORDER BY 1",
             (timestamp,),
         )
-        return tuple(CallSums._make((*row[:4], float(row[4]), *map(int, row[5:]))) for row in rows)
+        sums_of = [CallSums._make((*row[:4], float(row[4]), *map(int, row[5:]))) for row in rows]
+        late = Counter[str]()
+        paid = defaultdict[str, Decimal](Decimal)
+        for when, names, usage, lost in self._unpriced(sum(one.unknown for one in sums_of)):
+            if (cost := price(names, usage, lost)) is not None:
+                late[when] += 1
+                paid[when] += cost
+        return tuple(
+            one._replace(
+                unknown=one.unknown - late[one.timestamp],
+                usd=one.usd + float(paid[one.timestamp]),
+            )
+            for one in sums_of
+        )
 
     def ended_since(self, timestamp: str) -> tuple[EndedMission, ...]:
         """Return the missions since a moment whose estimate and whose cost are known, by id."""
@@ -161,25 +208,24 @@ class ModelCalls:
         )
         return tuple(EndedMission(*row) for row in rows)
 
-    def used_planning(self, trace_id: str) -> tuple[int, Decimal | None]:
+    def used_planning(self, trace_id: str, price: Pricer = unpriced) -> tuple[int, Decimal | None]:
         """Return the same of the calls that planned a case since its last mission began.
 
         Revisions are included. Asking for a new plan begins again at 0.
         """
         # the plus keeps SQLite from walking all calls of the model
-        return _amount(
-            self._connection.execute(
-                "SELECT sum(tokens), sum(usd), "  # noqa: S608 - the pieces are literals of this module
-                "count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
-                f"SELECT {' + '.join(map(_number, _TOKENS))} AS tokens,"
-                f" {_dollars('cost_usd')} AS usd FROM activity WHERE trace_id = ?"
-                " AND +action_type IN ('model.called', 'model.failed')"
-                " AND metadata->>'purpose' <> 'execute' AND id > (SELECT coalesce(max(id), 0)"
-                " FROM activity WHERE trace_id = ? AND"
-                " +action_type IN ('request.detected', 'execution.started'))) AS calls",
-                (trace_id, trace_id),
-            )
+        found = self._connection.execute(
+            "SELECT sum(tokens), sum(usd), "  # noqa: S608 - the pieces are literals of this module
+            "count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
+            f"SELECT {' + '.join(map(_number, _TOKENS))} AS tokens,"
+            f" {_dollars('cost_usd')} AS usd FROM activity WHERE trace_id = ?"
+            " AND +action_type IN ('model.called', 'model.failed')"
+            " AND metadata->>'purpose' <> 'execute' AND id > (SELECT coalesce(max(id), 0)"
+            " FROM activity WHERE trace_id = ? AND"
+            " +action_type IN ('request.detected', 'execution.started'))) AS calls",
+            (trace_id, trace_id),
         )
+        return self._amount(found, price, trace_id)
 
     def failed_since(self, event_id: int) -> str:
         """Return the reason of the last failed call after an event; "" for none.
@@ -211,8 +257,3 @@ def _number(name: str) -> str:
 
 def _dollars(name: str) -> str:
     return f"CAST(metadata->>'{name}' AS DOUBLE PRECISION)"
-
-
-def _amount(found: Any) -> tuple[int, Decimal | None]:
-    tokens, usd, unknown = found.fetchone()
-    return int(tokens or 0), None if unknown else Decimal(str(round(usd or 0.0, 9)))

@@ -12,11 +12,12 @@ from pathlib import Path
 from placet.case.case import Case
 from placet.case.life_cycle import State
 from placet.case.waiting import Hold
-from placet.chat.budget import DEFAULT_PRICES, Price
-from placet.chat.messages import Model
+from placet.chat.budget import DEFAULT_PRICES, Price, Pricer, pricer
+from placet.chat.messages import Model, ModelError
 from placet.host.config import Config, ModelTable
 from placet.loop.side_notes import MODEL, side_of
-from placet.models import check, open_model
+from placet.models import check, offered, open_model
+from placet.models.server import Offered
 from placet.sandbox.box import NO_SANDBOX, Level
 from placet.sandbox.probe import probe
 from placet.secrets import MIN_LITERAL, environment_secrets
@@ -53,6 +54,11 @@ def prices(config: Config) -> tuple[Price, ...]:
     return (*own, *(row for row in DEFAULT_PRICES if row.model not in named))
 
 
+def pricing(config: Config) -> Pricer:
+    """Return what prices calls that had no price when they were made."""
+    return pricer(prices(config), config.model.name)
+
+
 def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:
     """Return a function that opens the model on its first call. Any thread may call it."""
     settings = _model_settings(config, vault)
@@ -77,6 +83,14 @@ def model_answers(config: Config, vault: Path, env: Mapping[str, str]) -> bool |
     settings = _model_settings(config, vault)
     open_model(settings, env)
     return check(settings, env)
+
+
+def models_offered(config: Config, env: Mapping[str, str]) -> tuple[Offered, ...]:
+    """Return the models of the model's server; none if it does not say, or is not reached."""
+    try:
+        return offered(config.model, env)
+    except ModelError:
+        return ()
 
 
 def _model_settings(config: Config, vault: Path) -> ModelTable:

@@ -85,15 +85,17 @@ class WorkWaits:
                 self.journal.commit([of_case(self.clock, case, Action.MODEL_WAITING, **facts)])
             return
         before, self.hold = self.hold, Hold(why.why, why.reason, until)
-        known = before is not None and before.why is why.why
-        if not known:
+        is_known = before is not None and before.why is why.why
+        # the text of other reasons changes with each attempt
+        is_told = is_known and (
+            why.why is not WaitReason.BLOCKED
+            or (before is not None and before.reason == why.reason)
+        )
+        if not is_told:
             self.journal.commit([of_daemon(self.clock, Action.MODEL_WAITING, **facts)])
-        if not known or (
-            before is not None and why.why is WaitReason.BLOCKED and before.reason != why.reason
-        ):
             what = "" if why.why is WaitReason.DAY else "All work waits for the model: "
             self.say(f"{what}{self.hold.notice}")
-        if not known:
+        if not is_known:
             self.tell(self.hold)
 
     def _with_backoff(self, case: Case, why: Postponed) -> Postponed:

@@ -31,8 +31,9 @@ from placet.loop.claim import mark_end
 from placet.loop.decider import Decider
 from placet.loop.gestures import refuse
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
+from placet.loop.open_cases import OpenCases
 from placet.loop.side_notes import SideNotes
-from placet.loop.state import LoopState, OpenCases
+from placet.loop.state import LoopState
 from placet.loop.threads import Threads, Workers
 from placet.loop.work import Dispatch, Draft, RunMission
 from placet.note.paths import QUEUES, show

@@ -1,7 +1,8 @@
 """Open the model of a provider that the configuration names.
 
-A provider is a module with `open_model(settings, env) -> Model`, perhaps `prepare()` and
-`check(settings, env)`, and a line in `PROVIDERS`. Importing this package imports none of them.
+A provider is a module with `open_model(settings, env) -> Model`, perhaps `prepare()`,
+`check(settings, env)` and `offered(settings, env)`, and a line in `PROVIDERS`. Importing this
+package imports none of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import cast
 from placet.chat.messages import Model
 from placet.errors import UserError
 from placet.host.config import ModelTable
+from placet.models.server import Offered
 
 PROVIDERS: dict[str, str] = {
     "anthropic": "placet.models.anthropic",
@@ -28,6 +30,15 @@ def check(settings: ModelTable, env: Mapping[str, str]) -> bool | None:
     """
     ask = getattr(importlib.import_module(PROVIDERS[settings.provider]), "check", None)
     return None if ask is None else bool(ask(settings, env))
+
+
+def offered(settings: ModelTable, env: Mapping[str, str]) -> tuple[Offered, ...]:
+    """Return the models that the provider's server offers; none if it does not say.
+
+    Raises as `check` does.
+    """
+    ask = getattr(importlib.import_module(PROVIDERS[settings.provider]), "offered", None)
+    return () if ask is None else tuple(ask(settings, env))
 
 
 def prepare(provider: str) -> None:

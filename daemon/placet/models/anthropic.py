@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import Future, wait
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from placet.chat.messages import Ask, Model, ModelError, ModelErrorKind, Reply
 from placet.errors import BUGS
@@ -30,7 +30,7 @@ from placet.models.messages import (
     reply_of,
     request_of,
 )
-from placet.models.server import DEFAULT_BASE_URL, ModelServer, server_of
+from placet.models.server import DEFAULT_BASE_URL, ModelServer, Offered, offered_in, server_of
 from placet.wording import megabytes
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ _POLL_S = 0.25  # `Model.reply` promises to poll `cancelled` every 0.5 s
 _CONNECT_S = 10.0
 _WHOLE_ANSWER = 10  # a whole answer may take so many times the longest silence
 _HAS_NO_SUCH_PATH = (404, 405, 501)
+_NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 def open_model(settings: ModelTable, env: Mapping[str, str]) -> Model:
     """Return the model that `settings` name. Raises UserError and ModelError as `server_of`."""
-    base_url, key = server_of(settings.base_url, env)
-    return AnthropicModel(settings.name, base_url, key, settings.timeout_s)
+    return _opened(settings, env)
 
 
 def check(settings: ModelTable, env: Mapping[str, str]) -> bool:
@@ -56,9 +56,18 @@ def check(settings: ModelTable, env: Mapping[str, str]) -> bool:
 
     Raises UserError and ModelError as `open_model` does, and ModelError as `Model.reply` does.
     """
-    model = open_model(settings, env)
-    assert isinstance(model, AnthropicModel), "this module opens no other"
-    return model.is_known()
+    return _opened(settings, env).look(f"/v1/models/{quote(settings.name, safe='')}") is not None
+
+
+def offered(settings: ModelTable, env: Mapping[str, str]) -> tuple[Offered, ...]:
+    """Return the models that the server offers; none if it does not say. Raises as `check` does."""
+    return offered_in(_opened(settings, env).look("/v1/models"))
+
+
+def _opened(settings: ModelTable, env: Mapping[str, str]) -> AnthropicModel:
+    return AnthropicModel(
+        settings.name, *server_of(settings.base_url, env), timeout_s=settings.timeout_s
+    )
 
 
 class AnthropicModel:
@@ -76,10 +85,15 @@ class AnthropicModel:
         self._lock = threading.Lock()
         self._wire: _Wire | None = None
 
-    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+    def reply(
+        self,
+        ask: Ask,
+        cancelled: Callable[[], bool],
+        received: Callable[[int], None] = lambda _pieces: None,
+    ) -> Reply:
         """Answer `ask` in one attempt, or raise ModelError.
 
-        `cancelled` is polled four times a second.
+        `cancelled` is polled four times a second, and `received` told as often.
         """
         if cancelled():
             raise _cancelled()
@@ -100,6 +114,7 @@ class AnthropicModel:
             while not wait({attempt}, timeout=_POLL_S)[0]:
                 if cancelled():
                     raise _cancelled(served=True)
+                received(joined.pieces)
             return attempt.result()
         except ModelError as error:
             error.used = joined.used if error.served else None
@@ -108,30 +123,47 @@ class AnthropicModel:
             # cancelling the task closes its connection, so the server stops writing
             attempt.cancel()
 
-    def is_known(self) -> bool:
-        """Ask for the model's description; return False if the server has none, as many do."""
-        _load_sdk(lambda: False)
-        return self._open_wire().run(self._is_known).result()
+    def look(self, path: str) -> object | None:
+        """Return the JSON at a path of the server; None if it has no such path.
 
-    async def _is_known(self, client: anthropic.AsyncAnthropic) -> bool:
+        Raises ModelError as `reply` does.
+        """
+        _load_sdk(lambda: False)
+        return self._open_wire().run(lambda client: self._look(client, path)).result()
+
+    async def _look(self, client: anthropic.AsyncAnthropic, path: str) -> object | None:
         import anthropic
+        import httpx2
 
         try:
-            await client.models.retrieve(self.name, timeout=_CONNECT_S)
+            # not every server says that it is JSON
+            options: Any = {"timeout": _CONNECT_S}
+            found = await client.get(path, cast_to=httpx2.Response, options=options)
+            return _json_of(found.text)
         except anthropic.APIStatusError as error:
             if error.status_code in _HAS_NO_SUCH_PATH and self._server.url != DEFAULT_BASE_URL:
-                return False
+                return None
             raise self._refused(error, "") from None
         except anthropic.APITimeoutError:
             raise self._server.transient("no answer in time") from None
         except anthropic.APIConnectionError as error:
             self._unreachable(error.__cause__)
-        return True
+        except BUGS as error:
+            raise self._malformed(error) from None
 
     def _open_wire(self) -> _Wire:
+        import httpx2
+
         with self._lock:
             if self._wire is None:
-                self._wire = _Wire(self._server, self._timeout_s)
+                try:
+                    self._wire = _Wire(self._server, self._timeout_s)
+                except (OSError, httpx2.InvalidURL, *BUGS) as error:
+                    raise self._server.permanent(
+                        f"the connection cannot be set up ({type(error).__name__}: {error})."
+                        " Check SSL_CERT_FILE, SSL_CERT_DIR and HTTPS_PROXY in the daemon's"
+                        " environment, then start it again."
+                    ) from None
                 weakref.finalize(self, self._wire.close)
             return self._wire
 
@@ -166,8 +198,8 @@ class AnthropicModel:
             raise self._server.transient(str(error)) from None
         except anthropic.APIStatusError as error:
             raise self._refused(error, text) from None
-        except anthropic.APITimeoutError:
-            raise self._server.transient("no answer in time") from None
+        except anthropic.APITimeoutError:  # like all of `_unreachable`, before a status line
+            raise self._server.transient("no answer in time", served=False) from None
         except anthropic.APIConnectionError as error:
             self._unreachable(error.__cause__)
         except httpx2.TimeoutException:
@@ -216,8 +248,16 @@ class AnthropicModel:
         if isinstance(cause, OverLimit):
             raise self._server.transient(str(cause)) from None
         # Only a connection error is quoted: others (an invalid header) would quote the key.
-        if isinstance(cause, httpx2.ConnectError):
-            raise self._server.transient(f"cannot connect ({cause})", served=False) from None
+        through = self._server.proxy
+        if isinstance(cause, httpx2.ConnectError) and _NOT_TRUSTED in str(cause):
+            raise self._server.permanent(
+                f"its certificate is not trusted here{through}. Stop the daemon, type: export"
+                " SSL_CERT_FILE=/path/to/ca.pem, and start it in that terminal."
+            ) from None
+        if isinstance(cause, (httpx2.ConnectError, httpx2.ProxyError)):
+            raise self._server.transient(
+                f"cannot connect{through} ({cause})", served=False
+            ) from None
         if isinstance(
             cause,
             (
@@ -227,12 +267,13 @@ class AnthropicModel:
                 httpx2.TooManyRedirects,
             ),
         ):
-            raise ModelError(
-                ModelErrorKind.PERMANENT,
-                f"{self._server}: the request cannot be sent there"
-                f" ({type(cause).__name__}). Check base_url in [model].",
+            raise self._server.permanent(
+                f"the request cannot be sent there ({type(cause).__name__}). Check base_url in"
+                " [model]."
             ) from None
-        raise self._server.transient(f"the connection broke ({type(cause).__name__})") from None
+        raise self._server.transient(
+            f"the connection broke{through} ({type(cause).__name__})", served=False
+        ) from None
 
 
 def _json_of(data: str) -> object:
@@ -263,6 +304,8 @@ class _Wire:
         # Redirects are off: the other server would get the key.
         http_client = anthropic.DefaultAsyncHttpxClient(
             verify=_tls(urlsplit(server.url).scheme),
+            # in place of the environment's proxies, which the SDK would use for loopback, too
+            mounts={} if server.proxy else dict.fromkeys(("http://", "https://", "all://")),
             timeout=timeout,
             follow_redirects=False,
             headers={"accept-encoding": "identity"},

@@ -21,6 +21,7 @@ from placet.chat.messages import (
     Turn,
     Usage,
 )
+from placet.codec import is_deeper
 from placet.wording import megabytes
 
 _CACHED = {"type": "ephemeral"}
@@ -91,7 +92,7 @@ Received = tuple[Mapping[str, Any], Mapping[int, str]]
 
 
 class JoinedEvents:
-    """Joins the events of one answer.
+    """Joins the events of one answer. `pieces` counts the parts of blocks so far.
 
     The SDK's helper parses a call's input again with each piece, which takes quadratic time.
     """
@@ -101,6 +102,7 @@ class JoinedEvents:
         self._blocks: list[dict[str, Any]] = []
         self._pieces: dict[tuple[int, str], list[str]] = {}
         self._characters = 0
+        self.pieces = 0
 
     def add(self, event: Any) -> None:
         """Add the next event.
@@ -132,6 +134,7 @@ class JoinedEvents:
     def _add_piece(self, index: int, delta: Any) -> None:
         if index < 0:
             raise IndexError(index)
+        self.pieces += 1
         block = self._blocks[index]
         match delta["type"]:
             case "text_delta" if block["type"] == "text":
@@ -247,7 +250,7 @@ def reply_of(received: Received, name: str) -> Reply:
         elif block["type"] == "text" and not str(block.get("text", "")).strip():
             continue
         blocks.append(block)
-    if _is_deeper(blocks, _MAX_DEPTH):
+    if is_deeper(blocks, _MAX_DEPTH):
         raise _malformed(f"the answer is nested more than {_MAX_DEPTH} levels deep")
     calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
     if len(set(calls)) < len(calls):
@@ -294,19 +297,6 @@ def _check_call(block: Mapping[str, Any]) -> None:
             raise _malformed(f"a call of the answer has no {key}")
     if not isinstance(block.get("input"), Mapping):
         raise _malformed("the input of a call is not an object")
-
-
-def _is_deeper(value: Any, most: int) -> bool:
-    """Return whether lists and objects are nested more than `most` levels deep."""
-    level = [value]
-    for _ in range(most):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, list | dict)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-    return any(isinstance(one, list | dict) for one in level)
 
 
 def _usage(usage: Any) -> Usage:

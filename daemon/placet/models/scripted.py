@@ -149,7 +149,12 @@ class ScriptedModel:
         self._raised: Counter[tuple[int, int, str, str]] = Counter()
         self._lock = threading.Lock()
 
-    def reply(self, ask: Ask, cancelled: Callable[[], bool]) -> Reply:
+    def reply(
+        self,
+        ask: Ask,
+        cancelled: Callable[[], bool],
+        received: Callable[[int], None] = lambda _pieces: None,  # noqa: ARG002 - it comes whole
+    ) -> Reply:
         """Return the next reply after its delay, or raise ModelError as the file says.
 
         Raises ModelError (bad request) if no conversation fits, or if it is over.

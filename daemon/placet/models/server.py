@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import mktime_tz, parsedate_tz
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from placet.chat.messages import ModelError, ModelErrorKind
 from placet.errors import UserError
@@ -32,12 +34,13 @@ def server_of(base_url: str, env: Mapping[str, str]) -> tuple[str, str]:
     base_url = base_url or env.get("ANTHROPIC_BASE_URL", "") or DEFAULT_BASE_URL
     host = _host_of(base_url)
     key = _key_from(env)
-    if not key and not _is_loopback(host):
+    if not key and not is_loopback(host):
         raise ModelError(
             ModelErrorKind.PERMANENT,
-            f"there is no key for {host}. Type: export {KEY_VARIABLE}=… (in a systemd unit:"
+            f"there is no key for {host}. Stop the daemon, type: export {KEY_VARIABLE}=…, and"
+            " start it in that terminal: placet run (in a systemd unit:"
             f" LoadCredential={CREDENTIAL}:/path/to/key). A server on this machine needs no key:"
-            " set base_url in [model].",
+            " placet config set model.base_url http://127.0.0.1:8080",
         )
     return base_url.rstrip("/"), key or _NO_KEY
 
@@ -86,11 +89,40 @@ def _host_of(base_url: str) -> str:
     return host
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine: a loopback address, or `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A model that a server offers; `context_tokens` is None if the server does not say."""
+
+    name: str
+    context_tokens: int | None
+
+
+_CONTEXT = ("n_ctx", "max_model_len", "max_input_tokens")  # llama-server, vLLM, Anthropic
+
+
+def offered_in(answer: object) -> tuple[Offered, ...]:
+    """Return the models that an answer to `GET /v1/models` lists."""
+    listed = answer.get("data") if isinstance(answer, Mapping) else None
+    found = []
+    for one in listed if isinstance(listed, list) else ():
+        if (
+            isinstance(one, Mapping)
+            and isinstance(name := one.get("id"), str)
+            and name.isprintable()
+        ):
+            meta = one.get("meta")
+            facts = {**meta, **one} if isinstance(meta, Mapping) else one
+            sizes = [facts[key] for key in _CONTEXT if isinstance(facts.get(key), int)]
+            found.append(Offered(name, sizes[0] if sizes else None))
+    return tuple(found)
 
 
 _READ_CHARACTERS = 10_000
@@ -111,9 +143,29 @@ class ModelServer:
     def __str__(self) -> str:
         return f"{self.name} at {urlsplit(self.url).netloc}"
 
+    @property
+    def proxy(self) -> str:
+        """Return the words for the proxy on the way there, "" if the server is asked directly.
+
+        A server on this machine is: through a proxy, prompts could leave the machine.
+        """
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if is_loopback(host) or proxy_bypass(host):
+            return ""
+        found = getproxies()
+        proxy = found.get(parts.scheme) or found.get("all", "")
+        # without a user and a password
+        where = urlsplit(proxy if "://" in proxy else f"//{proxy}").netloc.rpartition("@")[2]
+        return f" through the proxy {where} ({parts.scheme.upper()}_PROXY)" if where else ""
+
     def transient(self, what: str, *, served: bool = True) -> ModelError:
         """Return the error of a call that may be retried."""
         return ModelError(ModelErrorKind.TRANSIENT, f"{self}: {what}", served=served)
+
+    def permanent(self, what: str) -> ModelError:
+        """Return the error of a call that fails until you change something."""
+        return ModelError(ModelErrorKind.PERMANENT, f"{self}: {what}")
 
     def refused(
         self, status: int, body: object, headers: Mapping[str, str], request: str
@@ -131,6 +183,9 @@ class ModelServer:
         code = details.get("error_code") if isinstance(details, Mapping) else None
         code = code if isinstance(code, str) else ""
         kind, served = kind_of(status, error_type, code), status == 200
+        # no server has a code for it; at worst a conversation is shortened
+        if status in _STATUS_IF_FULL and _SAYS_FULL.search(f"{error_type} {message[:1_000]}"):
+            kind = ModelErrorKind.CONTEXT_FULL
         return ModelError(
             kind,
             f"{self}: {'an error in mid-stream' if served else f'status {status}'}"
@@ -170,6 +225,12 @@ _FOR_A_PERSON = frozenset(
         "cmek_key_disabled",
         "cmek_key_network_blocked",
     }
+)
+_STATUS_IF_FULL = frozenset({200, 400, 413, 422, 500})
+_SAYS_FULL = re.compile(
+    r"(exceed|maximum|available|overflow|too long|larger than)[^.]{0,60}context"
+    r"|context[^.]{0,60}(exceed|overflow|too small)|exceed_context|prompt is too long",
+    re.IGNORECASE,
 )
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 499})
 _PERMANENT_STATUS = frozenset({401, 402, 403, 404, 405, 407, 410})

@@ -141,15 +141,22 @@ _DEEP_KEY = re.compile(rf"""(?<!["'\w-])(?:["'\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPT
 _LONG_NUMBER = re.compile(r"(?m)^[ \t]*([^=\n]*?)[ \t]*=[^\n\"']*?[0-9_]{4300}")
 
 
+class UnresolvedMergeError(ValueError):
+    """TOML that holds an unresolved merge of git."""
+
+
 def read_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Read TOML from outside. Raises ValueError, or RecursionError for deep nesting."""
+    """Read TOML from outside.
+
+    Raises ValueError, UnresolvedMergeError among them, or RecursionError for deep nesting.
+    """
     if _DEEP_KEY.search(text):
         raise RecursionError
     try:
         return tomllib.loads(text, parse_float=parse_float)
     except ValueError as error:
         if line := merge_line(text):
-            raise ValueError(f"it holds an unresolved merge (at line {line})") from error
+            raise UnresolvedMergeError(f"it holds an unresolved merge (at line {line})") from error
         found = _LONG_NUMBER.search(text)
         if found is None or isinstance(error, tomllib.TOMLDecodeError):
             raise

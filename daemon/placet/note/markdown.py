@@ -42,6 +42,7 @@ _LEADING = re.compile(_TRIMMED)
 _OPEN_CHARACTERS = 200
 
 BREAK = re.compile(r"\r\n|\n|\r")
+BULLET = re.compile(r"([ \t]*(?:[-*+]|[0-9]{1,9}[.)]))(?:[ \t]+|$)(?:\[[ xX]\](?:[ \t]+|$))?")
 
 _FENCE = re.compile(r"^( {0,3})(`{3,}|~{3,})(.*)$", re.DOTALL)
 
@@ -79,18 +80,20 @@ _MERGE = tuple(map(re.compile, (r"<{7}(?: |$)", r"={7}$", r">{7}(?: |$)")))
 def merge_line(text: str) -> int:
     """Return the line (from 1) where an unresolved merge of git begins, 0 without one.
 
-    Its three marks stand at the beginning of lines, in order, outside of code blocks.
+    Its three marks stand at the beginning of lines, in order; the first one outside of code blocks.
     """
     began = found = 0
     fence: Fence | None = None
     for number, line in enumerate(lines_of(text), 1):
         if fence is not None:
             fence = None if fence.closes(line) else fence
-        elif (fence := fence_at(line)) is None and _MERGE[found].match(line):
+        elif _MERGE[found].match(line):
             began = began or number
             found += 1
             if found == len(_MERGE):
                 return began
+        elif not found:  # git cuts at lines: a merge may begin above a code block and end in it
+            fence = fence_at(line)
     return 0
 
 

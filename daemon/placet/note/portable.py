@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
+from unicodedata import normalize
 
 from placet.note.escape import code
 from placet.note.paths import show_path
 
 _WHY = (
-    (r"(?i)(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\..*)?", "Windows reserves the name"),
+    (
+        r"(?i)(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[1-9¹²³]) *(?:\..*)?",
+        "Windows reserves the name",
+    ),
     (r".*[ .]", "the name ends in a blank or a dot"),
     (r'.*[<>:"|?*\\\x01-\x1f].*', "the name has a character that Windows does not allow"),
 )
@@ -21,10 +24,10 @@ def unportable(paths: Sequence[str], among: Iterable[str]) -> list[str]:
 
     A path of `among` may differ from it by case or Unicode form only.
     """
-    spellings: dict[str, set[str]] = {_folded(one): set() for path in paths for one in _above(path)}
+    spellings: dict[str, set[str]] = {folded(one): set() for path in paths for one in _above(path)}
     for path in (*paths, *among):
         for one in _above(path):
-            if (known := spellings.get(_folded(one))) is not None:
+            if (known := spellings.get(folded(one))) is not None:
                 known.add(one)
     sentences = [
         f"{code(show_path(path))} cannot be checked out on Windows: {why}."
@@ -34,7 +37,7 @@ def unportable(paths: Sequence[str], among: Iterable[str]) -> list[str]:
     ]
     return sentences + [
         " and ".join(code(show_path(one)) for one in sorted(known))
-        + " differ by case only: Windows and macOS check out one of them."
+        + f" differ by {_difference(known)} out one of them."
         for known in spellings.values()
         if len(known) > 1
     ]
@@ -45,5 +48,14 @@ def _above(path: str) -> list[str]:
     return [path[: found.start()] for found in re.finditer("/|$", path)]
 
 
-def _folded(path: str) -> str:
-    return unicodedata.normalize("NFC", path.casefold())
+def _difference(spellings: Iterable[str]) -> str:
+    if len({normalize("NFC", one) for one in spellings}) == 1:
+        return "Unicode form only: macOS checks"
+    return "case only: Windows and macOS check"
+
+
+def folded(text: str) -> str:
+    """Return a path or glob as a file system takes it that knows neither case nor Unicode forms."""
+    if text.isascii():
+        return text.lower()
+    return normalize("NFC", normalize("NFD", text).casefold())

@@ -6,9 +6,9 @@ import difflib
 import re
 from collections.abc import Sequence
 
+from placet.note.escape import fenced
 from placet.note.hidden_text import visible
 from placet.note.markdown import lines_of
-from placet.note.outline import fenced
 from placet.wording import counted
 
 CHANGED = "> [!note]- What changed"

@@ -13,9 +13,10 @@ matched as early as it can be, and never again.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
+
+from placet.note.portable import folded
 
 # Characters of one glob; a longer one is nothing that a person reviews.
 MAX_PATTERN = 1_024
@@ -132,17 +133,10 @@ def segment_pattern(text: str) -> re.Pattern[str]:
     return re.compile(_segment(text))
 
 
-def _folded(text: str) -> str:
-    """Return a path or glob as a file system takes it that knows neither case nor Unicode forms."""
-    if text.isascii():
-        return text.lower()
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
-
-
 def matches_folded(glob: str, path: str) -> bool:
     """Return whether a glob matches a path if neither case nor Unicode form counts."""
     try:
-        return glob_pattern(_folded(glob)).fullmatch(_folded(path)) is not None
+        return glob_pattern(folded(glob)).fullmatch(folded(path)) is not None
     except ValueError:  # of a class such as [Z-a] no other spelling makes sense
         return False
 

@@ -11,9 +11,10 @@ from typing import Any
 from placet.note.checkboxes import box, boxes, number_in
 from placet.note.escape import literal
 from placet.note.outline import Part, outline_of
-from placet.plan.comments import SECTION, places_of, step_parts, with_lines, without_comments
+from placet.plan.comments import without_comments
 from placet.plan.plan import Plan
 from placet.plan.scope import Scope
+from placet.plan.sections import COMMENTS, places_of, step_parts, with_lines
 from placet.wording import numbered_steps
 
 WRITES = frozenset({"write_file", "edit_file", "delete_file"})
@@ -46,7 +47,7 @@ def text_to_do(body: str, plan: Plan) -> str:
     steps = step_parts(outline)
     removed = {*outline.left_out, *range(next(part.at for part in parts if part.level == 1))}
     for part in parts:
-        if part.level == 2 and (part.name == SECTION or part.name.startswith("rejection")):
+        if part.level == 2 and (part.name == COMMENTS or part.name.startswith("rejection")):
             removed.update(range(part.at, part.end))
     for at, end in ((part.at, part.end) for part in steps):
         removed.update(boxes(whole.lines, at + 1, end, whole.code))
@@ -69,14 +70,7 @@ class Ticked:
 
 def ticks(body: str) -> list[Ticked]:
     """Return the steps of a plan's body, also of a plan of which no step is left to do."""
-    return [
-        Ticked(
-            number_in(part.heading) or place,
-            part.title.removeprefix(f"{number_in(part.heading)}. "),
-            all(mark in "xX" for mark in marks.values()),
-        )
-        for place, (part, marks) in enumerate(_boxes_of_steps(body), 1)
-    ]
+    return [step for *_, step in _steps(body)]
 
 
 def other_tick(body: str, number: int) -> Ticked:
@@ -84,11 +78,7 @@ def other_tick(body: str, number: int) -> Ticked:
 
     Raises ValueError for an unknown step.
     """
-    parts = _boxes_of_steps(body)
-    at = places_of([part for part, _ in parts]).get(number, 0)
-    if not at:
-        raise ValueError(f"there is no step {number}; the last one is {len(parts)}")
-    step = ticks(body)[at - 1]
+    *_, step = _step(body, number)
     return replace(step, number=number, done=not step.done)
 
 
@@ -98,11 +88,9 @@ def with_tick(body: str, step: Ticked) -> str:
     A step that is left out gets a box if it has none. Raises ValueError if no step has this number
     and this title.
     """
-    parts = _boxes_of_steps(body)
-    at = places_of([part for part, _ in parts]).get(step.number, 0)
-    if not at or ticks(body)[at - 1].title != step.title:
+    part, marks, now = _step(body, step.number)
+    if now.title != step.title:
         raise ValueError(f"there is no step {step.number} with this title")
-    part, marks = parts[at - 1]
     if not marks:
         return body if step.done else with_lines(body, {part.at: ["", box(ticked=False)]})
     pieces = _LINE_END.split(body)
@@ -111,12 +99,24 @@ def with_tick(body: str, step: Ticked) -> str:
     return "".join(pieces)
 
 
-def _boxes_of_steps(body: str) -> list[tuple[Part, dict[int, str]]]:
+def _step(body: str, number: int) -> tuple[Part, dict[int, str], Ticked]:
+    """Return a step's part, boxes and tick. Raises ValueError for an unknown step."""
+    steps = _steps(body)
+    at = places_of([part for part, *_ in steps]).get(number, 0)
+    if not at:
+        raise ValueError(f"there is no step {number}; the last one is {len(steps)}")
+    return steps[at - 1]
+
+
+def _steps(body: str) -> list[tuple[Part, dict[int, str], Ticked]]:
     outline = outline_of(body)
-    code = outline.code
-    return [
-        (part, boxes(outline.lines, part.at + 1, part.end, code)) for part in step_parts(outline)
-    ]
+    code, steps = outline.code, []
+    for place, part in enumerate(step_parts(outline), 1):
+        marks = boxes(outline.lines, part.at + 1, part.end, code)
+        own = number_in(part.heading)
+        title, done = part.title.removeprefix(f"{own}. "), all(m in "xX" for m in marks.values())
+        steps.append((part, marks, Ticked(own or place, title, done)))
+    return steps
 
 
 def outside(tool: str, params: Mapping[str, Any], scope: Scope) -> str:

@@ -19,27 +19,23 @@ from placet.note.checkboxes import (
     without_number,
     wrong_with,
 )
-from placet.note.frontmatter import read_toml
-from placet.note.markdown import commented_lines, fence_at, merge_line
-from placet.note.outline import (
-    BULLET,
-    HEADING,
+from placet.note.escape import (
     LABEL,
-    REJECTIONS,
-    Outline,
-    Part,
     clean,
     one_line,
-    outline_of,
     unescaped,
     unescaped_comments,
     unescaped_heading,
     unescaped_text,
 )
+from placet.note.frontmatter import UnresolvedMergeError, read_toml
+from placet.note.markdown import BULLET, commented_lines, fence_at
+from placet.note.outline import HEADING, Outline, Part, outline_of
 from placet.plan.comments import without_comments
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.plan import NOTHING, SECTIONS, LiteralCall, Plan, Section, Step
 from placet.plan.scope import TOOL_NAME, Scope, ScopeProblems, scope_from
+from placet.plan.sections import REJECTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ def toml_table(text: str, *, decimals: bool) -> dict[str, Any]:
         reason, _, where = str(error).partition(" (at ")
         found = re.match(r"line (\d+)", where)
         line = int(found[1]) - 1 if found else text.count("\n")
-        raise BrokenTomlError(line, reason or "it is nested too deeply") from None
+        raise BrokenTomlError(line, reason or "it is nested too deeply") from error
 
 
 def _decimal(text: str) -> Decimal:
@@ -415,7 +411,7 @@ class _PlanReader:
                 f"the `toml` block cannot be read here: {error}; "
                 + (
                     "keep one of the two versions"
-                    if merge_line(text)
+                    if isinstance(error.__cause__, UnresolvedMergeError)
                     else 'texts need "quotes", lists [brackets]'
                 ),
             )

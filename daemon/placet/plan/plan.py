@@ -20,18 +20,18 @@ from posixpath import normpath
 from typing import Any
 
 from placet.note.checkboxes import box
-from placet.note.outline import (
-    REJECTIONS,
+from placet.note.escape import (
     clean,
     escaped,
     escaped_comments,
     escaped_heading,
     escaped_text,
     fenced,
-    named,
     one_line,
 )
+from placet.note.outline import named
 from placet.plan.scope import TOOL_NAME, Scope
+from placet.plan.sections import REJECTIONS
 
 SECTIONS = ("steps", "scope", "risks", "review comments")
 NOTHING = frozenset({"", "-", "—", "none", "none known", "n/a", "nothing"})

@@ -264,7 +264,8 @@ def _argv(command: str) -> tuple[str, ...] | str:
 
 # Characters of one entry of `run`; a longer one is nothing that a person reviews.
 MAX_COMMAND = 4_096
-_SHELL_WORDS = frozenset({"&&", "||", "|", ">", ">>", "<", "<<", "2>&1", "2>", "&>"})
+SHELL_WORDS = frozenset({"&&", "||", "|", ">", ">>", "<", "<<", "2>&1", "2>", "&>"})
+"""Words of a shell that connect commands, or lead their input and output elsewhere."""
 
 
 def _argv_problem(argv: tuple[str, ...]) -> str | None:
@@ -279,7 +280,7 @@ def _argv_problem(argv: tuple[str, ...]) -> str | None:
         return f"{shown} has `~~`, which a scope may not have"
     if any("<%" in word for word in argv):
         return f"{shown} has `<` before `%`, which a scope may not have"
-    if words := _SHELL_WORDS.intersection(argv):
+    if words := SHELL_WORDS.intersection(argv):
         found = repr(min(words))
         return f"{shown} has {found}, but there is no shell; write one entry for each command"
     if re.match(r"[A-Za-z_][A-Za-z0-9_]*=", argv[0]):

@@ -184,10 +184,16 @@ class Tool(Generic[A]):
 
     An unusable tool is not offered.
     """
+    steps_may_name: tuple[str, ...] = ()
+    """The tools that the schema offers for a step of a plan."""
 
     def spec(self) -> ToolSpec:
         """Return the tool as the model is offered it."""
-        return ToolSpec(self.name, self.about, schema(self.args))
+        shown = schema(self.args)
+        if self.steps_may_name:
+            names = shown["$defs"]["StepArgs"]["properties"]["tools"]["items"]
+            names["enum"] = [*self.steps_may_name]
+        return ToolSpec(self.name, self.about, shown)
 
     def target(self, given: Mapping[str, Any], secrets: Sequence[str] = ()) -> str:
         """Return the subject of a call for a journal row or a report: a path, a command, a pattern.

@@ -42,9 +42,9 @@ def refuse_secrets(tree: Worktree, staged: Staged, known: Sequence[str] = ()) ->
     if found:
         raise ToolError(
             "secret_in_commit",
-            "Nothing was committed, because it would add a secret: "
-            + "; ".join(found[:MAX_NAMED])
-            + ". Take it out, and read it from the environment instead.",
+            # in words that redaction leaves alone, unlike `secret: …`
+            "Nothing was committed, as these places hold something that must stay secret. "
+            f"Read it from the environment instead. Take it out of: {'; '.join(found[:MAX_NAMED])}",
             refused=True,
             found=found[:MAX_NAMED],
         )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from placet.chat.guards import Effect
-from placet.note.outline import one_line
+from placet.note.escape import one_line
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 
@@ -21,12 +21,20 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _shown_as_required(*names: str) -> ConfigDict:
+    """Show these arguments as required. The check keeps their defaults.
+
+    A weak model leaves out what it may leave out, and a server with a grammar enforces the rest.
+    """
+    return ConfigDict(json_schema_extra={"required": [*names]})
+
+
 Words = Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
 """A text of which something is seen."""
 
 
 class ActionArgs(Args):
-    """A literal action of a step: one tool call that runs exactly as written."""
+    """A tool call."""
 
     tool: str = Field(description="Name of the tool to call.")
     params: dict[str, Any] = Field(default_factory=dict, description="Its arguments.")
@@ -35,11 +43,11 @@ class ActionArgs(Args):
 class StepArgs(Args):
     """A step of the plan."""
 
+    model_config = _shown_as_required("title", "tools")
+
     title: str = Field(min_length=1, description="One line.")
     description: str = Field(default="", description="What is to be done, and how.")
-    tools: list[str] = Field(
-        default_factory=list, description="Names of the tools that the step needs."
-    )
+    tools: list[str] = Field(default_factory=list, description="The tools that the step needs.")
     done_when: list[str] = Field(
         default_factory=list, description="How one can see that the step is done."
     )
@@ -52,6 +60,8 @@ class StepArgs(Args):
 
 class ScopeArgs(Args):
     """The permissions of the mission."""
+
+    model_config = _shown_as_required("write", "run")
 
     write: list[str] = Field(
         default_factory=list,
@@ -69,6 +79,8 @@ class ScopeArgs(Args):
 
 class SubmitPlan(Args):
     """Arguments of `submit_plan`."""
+
+    model_config = _shown_as_required("title", "summary", "steps", "scope")
 
     title: str = Field(min_length=1, description="One line.")
     summary: str = Field(

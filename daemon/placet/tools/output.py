@@ -12,7 +12,8 @@ from itertools import islice
 from threading import Lock
 from typing import Any
 
-from placet.tools.shorten import CHARS_KEPT, WORDS_KEPT, cut, each_line, fold
+from placet.chat.sizes import RESULT_CHARS, RESULT_WORDS
+from placet.tools.shorten import cut, each_line, fold
 
 # prefix of a kept result's name, which `read_file` accepts as a path
 RESULTS = "@result/"
@@ -23,17 +24,16 @@ MAX_KEPT_CHARS = 8_000_000
 # longest line of a kept result, in characters: short enough to be read without a cut
 FOLD = 900
 
-_LONG_LINE_WORDS = WORDS_KEPT // 2 - 50
-_LONG_LINE_CHARS = CHARS_KEPT // 4
-
 
 class Results:
     """The long results of one conversation, under names derived from their content.
 
-    Thread-safe.
+    The model sees at most `words` words and `chars` characters of each. Thread-safe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, words: int = RESULT_WORDS, chars: int = RESULT_CHARS) -> None:
+        self.words = words
+        self.chars = chars
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._size = 0
         self._lock = Lock()
@@ -83,7 +83,7 @@ def present(result: Any, results: Results) -> tuple[str, str]:
         case Passage():
             content = _passage(result, results)
         case str():
-            content = _text(result, WORDS_KEPT, CHARS_KEPT, results)
+            content = _text(result, results.words, results.chars, results)
         case Picture():
             content, image = _json(dict(result.about)), base64.b64encode(result.png).decode()
         case _:
@@ -107,13 +107,14 @@ def _json(value: Any) -> str:
 
 
 def _passage(passage: Passage, results: Results) -> str:
-    made = cut(passage.text)
+    made = cut(passage.text, words=results.words, chars=results.chars)
     if made is None:
         return passage.text
     lines = islice(each_line(passage.text), made.first - 1, made.last)
-    if any(len(line) > _LONG_LINE_CHARS or len(line.split()) > _LONG_LINE_WORDS for line in lines):
+    words, chars = results.words // 2 - 50, results.chars // 4
+    if any(len(line) > chars or len(line.split()) > words for line in lines):
         # reading such a line on would only cut it again
-        return _text(passage.text, WORDS_KEPT, CHARS_KEPT, results)
+        return _text(passage.text, results.words, results.chars, results)
     first, last = (passage.first - 1 + line for line in (made.first, made.last))
     return made.joined(
         f"{made.words:,} words cut here: lines {first:,} to {last:,} of "
@@ -136,15 +137,15 @@ def _text(text: str, words: int, chars: int, results: Results) -> str:
 
 def _structure(value: Any, results: Results) -> str:
     whole = _json(value)
-    if len(whole) <= CHARS_KEPT and _words(value) <= WORDS_KEPT:
+    words, chars = results.words, results.chars
+    if len(whole) <= chars and _words(value) <= words:
         return whole
     if isinstance(value, list):
-        return _json(_items(value, WORDS_KEPT, CHARS_KEPT, results))
+        return _json(_items(value, words, chars, results))
     if not isinstance(value, dict):
-        return _text(whole, WORDS_KEPT, CHARS_KEPT, results)
+        return _text(whole, words, chars, results)
     shown = dict(value)
     sizes = {key: _words(one) for key, one in value.items() if isinstance(one, str | list)}
-    words, chars = WORDS_KEPT, CHARS_KEPT
     # Shortest first: what it leaves of its share goes to the longer ones.
     for before, key in enumerate(sorted(sizes, key=lambda key: sizes[key])):
         one, left = value[key], len(sizes) - before

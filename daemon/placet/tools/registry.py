@@ -56,14 +56,13 @@ _EVERYTHING = Scope(shell=True, network=True)  # noqa: S604 - a value, no call o
 def planning(*, revising: bool, level: Level) -> dict[str, Tool[Any]]:
     """Return the planner's tools, by name: those that read, `ask_person`, and `submit_plan`.
 
-    A revision also answers the reviewer's comments. The description names the tools that steps may
-    use: those that can work at this level of the sandbox with some scope.
+    A revision also answers the reviewer's comments. Its schema names the tools that steps may use:
+    those that can work at this level of the sandbox with some scope.
     """
     offered = {t.name: t for t in TOOLS if t.effect is Effect.READ or t is control.ASK_PERSON}
     last = control.SUBMIT_REVISION if revising else control.SUBMIT_PLAN
-    named = [t.name for t in TOOLS if t.name in PLANNABLE and not t.unusable(_EVERYTHING, level)]
-    about = f"{last.about} Tools that steps may name: {', '.join(named)}."
-    return {**offered, last.name: replace(last, about=about)}
+    named = (t.name for t in TOOLS if t.name in PLANNABLE and not t.unusable(_EVERYTHING, level))
+    return {**offered, last.name: replace(last, steps_may_name=tuple(named))}
 
 
 def executing(named: Collection[str], scope: Scope, level: Level) -> dict[str, Tool[Any]]:

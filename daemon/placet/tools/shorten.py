@@ -8,11 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-# words of a result that the model gets, half from each end
-WORDS_KEPT = 1000
-
-# the same in characters, for text with few spaces (minified code)
-CHARS_KEPT = 60_000
+from placet.chat.sizes import RESULT_CHARS, RESULT_WORDS
 
 _WORD = re.compile(r"\S+")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -57,7 +53,7 @@ def each_line(text: str) -> Iterator[str]:
         start = end
 
 
-def cut(text: str, *, words: int = WORDS_KEPT, chars: int = CHARS_KEPT) -> Cut | None:
+def cut(text: str, *, words: int = RESULT_WORDS, chars: int = RESULT_CHARS) -> Cut | None:
     """Return a text without its middle if it is too long, else None.
 
     Too long is more than `words` words (2 or more), or more than `chars` characters. The first and

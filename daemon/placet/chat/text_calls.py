@@ -1,0 +1,138 @@
+"""Read a call that a model wrote as text, and describe tools to such a model.
+
+Some servers hand tool calls on as text: their chat template has no tools, or its parser does not
+fit the model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from placet.chat.messages import ToolSpec, ToolUse, Turn
+from placet.codec import is_deeper
+
+# Where a call can begin: not quoted, not indented as code, not in the middle of a line.
+_BEGINS = re.compile(r"^ {0,3}(?=```json\s|<tool_call>|<tools>|<function[\s=]|\{)", re.MULTILINE)
+_CALL = re.compile(
+    r"""```json\s+(?P<fence>\{.*\})\s*```
+    |(?:<(?P<tag>tool_call|tools)>\s*)?
+     (?:<function(?:=|\s+name=)["']?(?P<name>\w+)["']?
+        (?:\s+arguments=(?P<quote>["'])(?P<attribute>\{.*\})(?P=quote)\s*/?>(?:\s*</function>)?
+          |\s*>\s*(?P<body>\{.*\})\s*</function>)
+       |(?P<bare>\{.*\}))
+     (?(tag)\s*</(?P=tag)>)""",
+    re.DOTALL | re.VERBOSE,
+)
+_LIKE_A_CALL = re.compile(r"""<tool_call|<tools\b|<function[\s=]|"name"\s*:""")
+_QUOTES = ("```", "~~~", '"""', "'''")
+_MAX_DEPTH = 100
+
+
+def text_call(text: str, names: Collection[str], told: Iterable[str]) -> ToolUse | None:
+    """Return the call of one of the tools `names` that a model's answer ends with, else None.
+
+    It must be the only thing like a call in `text`, outside of quotes, and no repetition of what
+    the model was `told` (requests, files, examples).
+    """
+    text = text.rstrip()
+    begins = _BEGINS.search(text)
+    found = None if begins is None else _CALL.fullmatch(text, begins.end())
+    if begins is None or found is None:
+        return None
+    head = text[: begins.start()]
+    if _LIKE_A_CALL.search(head) or any(head.count(mark) % 2 for mark in _QUOTES):
+        return None
+    parts = found.groupdict()
+    raw = next(filter(None, map(parts.get, ("fence", "attribute", "body", "bare"))))
+    name, arguments = _read(parts["name"], raw)
+    if name not in names or arguments is None or _squeezed(raw) in _squeezed("\n".join(told)):
+        return None
+    return ToolUse("text", name, arguments)
+
+
+def _read(name: str | None, raw: str) -> tuple[str, Mapping[str, Any] | None]:
+    """Return a call's name and arguments, None for what is not exactly a call."""
+    try:
+        # weak models write a file's lines as they are
+        value = json.loads(raw, strict=False)
+        if name is None:
+            name = value.pop("name")
+            value.pop("type", None)
+            (key,) = value
+            value = value[key] if key in ("arguments", "parameters") else None
+            value = json.loads(value, strict=False) if isinstance(value, str) else value
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, KeyError, RecursionError):
+        return "", None
+    is_call = isinstance(value, dict) and isinstance(name, str) and not is_deeper(value, _MAX_DEPTH)
+    return (str(name), value) if is_call else ("", None)
+
+
+def looks_like_call(text: str) -> bool:
+    """Return whether a text has something like a call in it."""
+    return _LIKE_A_CALL.search(text) is not None
+
+
+def _squeezed(text: str) -> str:
+    """Return a text without blanks and backslashes: a quotation may be indented or escaped."""
+    return re.sub(r"\\+[nrt]?|\s+", "", text)
+
+
+def words_in(turns: Iterable[Turn]) -> Iterable[str]:
+    """Give every text that a conversation told the model."""
+    for block in (block for turn in turns if turn.role == "user" for block in turn.blocks):
+        inner = block.get("content", block.get("text", ""))
+        yield inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False)
+
+
+def call_text(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return a call as a model may write it."""
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"```json\n{call}\n```"
+
+
+def described(tools: Iterable[ToolSpec], example: str) -> str:
+    """Return tools in short form, for a model that is not offered them by its server.
+
+    `example` is a call with parts in `<>`: a small model copies anything else.
+    """
+    lines = [
+        f"- {tool.name} {_shape(tool.input_schema, tool.input_schema.get('$defs', {}))}: "
+        f"{tool.description}"
+        for tool in tools
+    ]
+    return "\n".join([_HOW_TO_CALL, example, "", *lines])
+
+
+_HOW_TO_CALL = (
+    "Tools. To call one, end your answer with the call as JSON in a fence, and write nothing after "
+    "it. One call in each answer. Arguments with a `?` can be left out. A call, with the parts in "
+    "<> for you to fill in:"
+)
+
+
+_KINDS = {"string": "text", "integer": "number", "boolean": "true|false"}
+
+
+def _shape(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """Return a JSON schema as a pattern of the value."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        return _shape(schema["anyOf"][0], definitions)
+    if "enum" in schema:
+        return "|".join(map(json.dumps, schema["enum"]))
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"[{_shape(schema['items'], definitions)}]"
+    if "properties" not in schema:
+        return _KINDS.get(kind, str(kind))
+    required = schema.get("required", ())
+    parts = (
+        f'"{name}"{"" if name in required else "?"}: {_shape(one, definitions)}'
+        for name, one in schema["properties"].items()
+    )
+    return f"{{{', '.join(parts)}}}"

@@ -1,0 +1,123 @@
+"""Test which calls written as text count, and how tools are described to such a model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from placet.chat.messages import ToolSpec, Turn, text_block, user_turn
+from placet.chat.text_calls import call_text, described, looks_like_call, text_call, words_in
+from placet.sandbox.box import Level
+from placet.tools.registry import planning
+
+NAMES = ("read_file", "write_file", "submit_plan")
+ARGS = {"path": "a.md", "content": 'it\'s\n{x} <tools> ``` "name": 1'}
+CALL = json.dumps({"name": "write_file", "arguments": ARGS})
+LISTED = json.dumps({"type": "function", "name": "write_file", "parameters": ARGS}, indent=2)
+SHAPES = {
+    "tool_call": f"<tool_call>\n{CALL}\n</tool_call>",
+    "tools": f"<tools>{LISTED}</tools>",
+    "fence": f"```json\n{CALL}\n```",
+    "bare": CALL,
+    "indented": LISTED,
+    "element": f"<function name=\"write_file\" arguments='{json.dumps(ARGS)}'/>",
+    "element in tools": '<tools>\n<function name="write_file" arguments=\''
+    f"{json.dumps(ARGS)}'/>\n</tools>",
+    "function": f"<function=write_file>\n{json.dumps(ARGS)}\n</function>",
+    "function in call": f"<tool_call><function=write_file>{json.dumps(ARGS)}</function></tool_call>",
+    "as a string": json.dumps({"name": "write_file", "arguments": json.dumps(ARGS)}),
+    "raw newline": '{"name": "write_file", "arguments": {"path": "a", "content": "x\ny"}}',
+}
+
+
+def found(text: str, *told: str) -> tuple[str, Any] | None:
+    use = text_call(text, NAMES, told)
+    return None if use is None else (use.name, use.input)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_call_at_the_end_counts(shape: str) -> None:
+    expected = ARGS if shape != "raw newline" else {"path": "a", "content": "x\ny"}
+    for text in (SHAPES[shape], f"I write the file.\n\n{SHAPES[shape]}\n"):
+        assert found(text) == ("write_file", expected)
+        assert looks_like_call(text)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_quoted_or_repeated_call_never_counts(shape: str) -> None:
+    call = SHAPES[shape]
+    quoted = "\n".join(f"> {line}" for line in call.splitlines())
+    coded = "\n".join(f"    {line}" for line in call.splitlines())
+    for text in (
+        f"{call}\nThat is what the file says.",
+        f"{call}\n{call}",
+        f"First {CALL}, then:\n{call}",
+        f"The file says: {call}",
+        f'"{call}"',
+        f"`{call}`",
+        f"- {call}",
+        f"```\n{call}\n```",
+        f"```python\n{call}\n```",
+        f"````\n{call}",
+        f'"""\n{call}',
+        quoted,
+        coded,
+        f"```xml\n{call}",
+    ):
+        assert found(text) is None, text
+    for told in (call, quoted, json.dumps([call]), json.dumps(json.dumps(call))):
+        file = told.replace("\n> ", "\n  ")
+        assert found(call, f"The file:\n{file}\nEnd.") is None, told
+    assert found(call, "Nothing like it.") is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"name": "write_file"}',
+        '{"name": "rm", "arguments": {}}',
+        '{"name": ["write_file"], "arguments": {}}',
+        '{"name": "write_file", "arguments": []}',
+        '{"name": "write_file", "arguments": {}, "also": 1}',
+        '{"name": "write_file", "arguments": {"n": NaN}}',
+        '{"name": "write_file", "arguments": {"path": "\\ud800"}}',
+        '{"name": "write_file", "arguments": {"path": "a}}',
+        '{"name": "write_file", "arguments": ' + '{"a":' * 200 + "1" + "}" * 201,
+        '{"name": "write_file", "arguments": ' + "[" * 100_000,
+        "<tool_call>" + '{"name": "read_file", "arguments": {"path": "a"}}',
+        "<tools>" + '{"name": "read_file", "arguments": {"path": "a"}}' + "</tool_call>",
+        "{\n" * 300_000,
+        "```json\n" * 100_000,
+    ],
+)
+def test_what_is_not_exactly_a_call_is_none(text: str) -> None:
+    assert found(text) is None
+
+
+def test_example_is_no_call_when_repeated() -> None:
+    example = call_text("read_file", {"path": "a/file.md"})
+    assert found(example) == ("read_file", {"path": "a/file.md"})
+    assert found(example, f"Like this:\n{example}") is None
+
+
+def test_told_words_include_results() -> None:
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [text_block(CALL)]}
+    turns = [user_turn([text_block("Hello"), result]), Turn("assistant", (text_block("mine"),))]
+    told = [*words_in(turns)]
+    assert told[0] == "Hello"
+    assert found(CALL, *told) is None
+
+
+def test_tools_are_described_by_their_shape() -> None:
+    tools = planning(revising=False, level=Level.NONE)
+    text = described((tool.spec() for tool in tools.values()), "EXAMPLE")
+    assert '- read_file {"path": text, "offset"?: number, "limit"?: number}: ' in text
+    assert '"scope": {"write": [text], "run": [text], "network"?: true|false' in text
+    assert '"tools": ["read_file"|"list_directory"|' in text
+    assert len(text) < 2_500
+    assert described([ToolSpec("x", "Y.", {"type": "object"})], "").endswith("\n- x object: Y.")

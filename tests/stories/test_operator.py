@@ -27,9 +27,8 @@ import vaultkit
 from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
-from placet.cli.doctor import doctor
 from placet.cli.main import main
-from placet.client.doctor import look_at_git
+from placet.client.doctor import doctor, look_at_git
 from placet.disk.errors import VaultTrouble
 from placet.errors import UserError, cannot_write
 from placet.host.state import vault_state

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
 from placet.cli.portals import propose
 from placet.cli.terminal import echo, say
-from placet.client.model_setup import fit
+from placet.client.model_setup import (
+    DEMO,
+    DEMO_NAME,
+    ModelChoice,
+    named_model,
+    server_address,
+    vendor_model,
+    wants_key,
+)
 from placet.client.new_vault import (
     DAY_USD,
     DEMO_SCRIPT,
@@ -32,131 +36,16 @@ from placet.client.site import Site, here
 from placet.errors import UserError
 from placet.git.repository import is_repository
 from placet.host.accepted import change
-from placet.host.config import Key, ModelTable, http_host, load
 from placet.host.state import expand_home, synced
+from placet.models.server import KEY_VARIABLE
 from placet.note.paths import CONFIG_PATH
 from placet.note.paths import show as visible
 from placet.sandbox.box import NO_SANDBOX, Level
 from placet.sandbox.probe import starts
 from placet.wording import counted, megabytes, one_line
 
-PATIENCE_S = 0.5
-_NO_SUCH_PATH = frozenset({404, 405, 501})
-
-
-def is_here(base_url: str) -> bool:
-    """Return whether an address is plain HTTP on this machine."""
-    here = http_host(base_url) in ("127.0.0.1", "::1", "localhost")
-    return here and not base_url.startswith("https:")
-
-
-def speaks_messages(base_url: str) -> bool:
-    """Return whether a server on this machine has the path of the Messages API.
-
-    An empty request costs no token: a server that speaks the API refuses it. True where the server
-    cannot be reached, which says nothing against it.
-    """
-    try:
-        parts = urlsplit(base_url)
-        connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=PATIENCE_S)
-    except ValueError:
-        return True
-    try:
-        connection.request(
-            "POST",
-            parts.path.rstrip("/") + "/v1/messages",
-            b"{}",
-            {"content-type": "application/json", "anthropic-version": "2023-06-01"},
-        )
-        return connection.getresponse().status not in _NO_SUCH_PATH
-    except (OSError, HTTPException, ValueError):
-        return True
-    finally:
-        connection.close()
-
-
-KEY = "ANTHROPIC_API_KEY"
-DEMO_NAME = "demo"
-"""What the scripted model of the demo is called."""
-
 VENDOR = "anthropic"
 NONE = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """A model that a vault may begin with: its title, and the settings that it takes."""
-
-    title: str
-    settings: Mapping[Key, Any]
-    needs_key: bool = False
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def is_demo(self) -> bool:
-        """Return whether the demo's replies have to be in the vault."""
-        return self.settings.get(("model", "provider")) == "scripted"
-
-
-DEMO = ModelChoice(
-    "the scripted demo model: no model is asked, every request gets the same plan",
-    {
-        ("model", "provider"): "scripted",
-        ("model", "name"): DEMO_NAME,
-        ("model", "script"): DEMO_SCRIPT,
-    },
-)
-
-
-def vendor_model(env: Mapping[str, str]) -> ModelChoice:
-    """Return Anthropic's model, the default; its key may be missing yet."""
-    has_key = bool(env.get(KEY, "").strip())
-    where = f"the key is in {KEY}" if has_key else f"set its key: export {KEY}=…"
-    return ModelChoice(f"Anthropic ({where})", {}, needs_key=not has_key)
-
-
-def fitting_name(model: ModelTable, provider: object) -> str:
-    """Return the model name that `provider` needs; empty to keep the present one.
-
-    Raises UserError (exit code 2) if only you know the name.
-    """
-    if provider != ModelTable().provider or model.name != DEMO_NAME:
-        return ""
-    if model.base_url:
-        raise UserError(
-            f"model.name is {DEMO_NAME}, which {visible(model.base_url)} does not have.",
-            "Name one of its models first: placet config set model.name NAME",
-            exit_code=2,
-        )
-    return ModelTable().name
-
-
-def named_model(
-    model: str | None,
-    base_url: str | None,
-    env: Mapping[str, str],
-    choose: Callable[[Sequence[str], str], str],
-) -> ModelChoice:
-    """Return the model that `--model` and `--base-url` name; at least one is given.
-
-    A server on this machine is asked for its models; `choose` and the errors are those of `fit`.
-    Raises UserError (exit code 2) for a wrong address.
-    """
-    if base_url is not None:
-        base_url = _address(base_url)
-    if model == DEMO_NAME:
-        return DEMO
-    if base_url is None:
-        return _named({("model", "name"): model}, visible(model or ""), needs_key=True)
-    settings: dict[Key, Any] = {("model", "base_url"): base_url}
-    if is_here(base_url):
-        found = fit(base_url, model or "", env, choose)
-        title = f"{visible(found.settings[('model', 'name')])}, of {base_url}"
-        return _named({**settings, **found.settings}, title, found.remarks)
-    if model is None:
-        return _named(settings, f"that of {base_url}", needs_key=True)
-    settings[("model", "name")] = model
-    return _named(settings, f"{visible(model)}, of {base_url}", needs_key=True)
 
 
 def must_name(names: Sequence[str], why: str) -> str:
@@ -173,29 +62,6 @@ def _ask_for_name(names: Sequence[str], why: str) -> str:
     say(f"It has these models: {', '.join(map(visible, names))}." if names else f"{why}.")
     default = names[0] if names else None
     return str(click.prompt("placet: Name of the model there", default=default, err=True)).strip()
-
-
-def _named(
-    settings: Mapping[Key, Any],
-    title: str,
-    remarks: tuple[str, ...] = (),
-    *,
-    needs_key: bool = False,
-) -> ModelChoice:
-    # the vault may have had the demo model before
-    settings = {("model", "provider"): "anthropic", **settings}
-    return ModelChoice(title, settings, needs_key, remarks)
-
-
-def _address(given: str) -> str:
-    base_url = given.rstrip("/")
-    if not http_host(base_url):
-        raise UserError(
-            f"{visible(given)} is not a server's address.",
-            "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",
-            exit_code=2,
-        )
-    return base_url.removesuffix("/v1")
 
 
 def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
@@ -215,7 +81,7 @@ def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
         if answer == DEMO_NAME:
             return DEMO
         try:
-            address = _address(answer)
+            address = server_address(answer)
         except UserError as error:
             say(one_line(str(error)))
             continue
@@ -354,7 +220,7 @@ def init_command(
     if is_new:
         _say_waiting(place)
         _say_sandbox()
-    _say_next(folder, new_site, wants_key=chosen.needs_key if chosen else _wants_key(new_site))
+    _say_next(folder, new_site, wants_key=chosen.needs_key if chosen else wants_key(new_site))
 
 
 def _confirm_home(place: Path, *, asks: bool) -> None:
@@ -406,23 +272,17 @@ def _take_model(site: Site, chosen: ModelChoice) -> None:
         say(f"To try it with a tiny call: placet doctor --model --vault {where}")
 
 
-def _wants_key(site: Site) -> bool:
-    """Return whether the model that the vault has needs a key."""
-    model = load(site.vault).model
-    return model.provider == "anthropic" and not model.base_url
-
-
 def _say_next(folder: str, site: Site, *, wants_key: bool) -> None:
     where = "" if folder == "." else f" --vault {shlex.quote(str(site.vault))}"
     key = [
         "# the key; or provider and base_url in System/placet.toml",
-        f"export {KEY}=…",
+        f"export {KEY_VARIABLE}=…",
     ]
     if warning := synced(site.state.folder):
         say(one_line(str(warning)))
     say("Next:")
     for line in (
-        *(key if wants_key and not site.env.get(KEY) else ()),
+        *(key if wants_key and not site.env.get(KEY_VARIABLE) else ()),
         f"placet run{where} # the daemon",
         "# in another terminal; or drop a note into Inbox/Requests",
         f"placet submit{where} 'Add a changelog'",

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from placet.cli.init import DEMO_NAME, KEY, fitting_name, is_here
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import out, say
-from placet.client.model_setup import Fit, fit, unkept_limit
+from placet.client.model_setup import DEMO_NAME, fitted, fitting_name, unkept_limit
 from placet.client.settings import (
     Unaccepted,
     accept_settings,
@@ -28,7 +27,8 @@ from placet.client.site import Site
 from placet.client.texts import json_text
 from placet.errors import UserError
 from placet.host.accepted import change
-from placet.host.config import Key, is_for_next_start, load, refused, write_setting
+from placet.host.config import Key, is_for_next_start, load, write_setting
+from placet.models.server import KEY_VARIABLE
 from placet.note.paths import show as visible
 
 
@@ -70,45 +70,27 @@ def config_set_command(site: Site, key: str, value: str) -> None:
     must_be_known(path)
     given = value_of(path, value)
     name = fitting_name(load(site.vault).model, given) if path == ("model", "provider") else ""
-    fitted = _fitted(site, path, given)
+    following = fitted(site, path, given)
     try:
         named: dict[Key, Any] = {("model", "name"): name} if name else {}
-        change(site.vault, site.env, {**named, **fitted.settings, path: given})
+        change(site.vault, site.env, {**named, **following.settings, path: given})
     except UserError:
         must_be_allowed(path, given)
         raise
     if name:
         say(f"model.name is now {name}: {DEMO_NAME} was the scripted model's.")
     click.echo(json_text(given))
-    if name and not site.env.get(KEY):
-        say(f"It needs a key: export {KEY}=…, then start the daemon again.")
-    for one, what in fitted.settings.items():
+    if name and not site.env.get(KEY_VARIABLE):
+        say(f"It needs a key: export {KEY_VARIABLE}=…, then start the daemon again.")
+    for one, what in following.settings.items():
         if one[-1] in ("name", "context_tokens", "max_tokens", "tools") and one != path:
             say(f"{'.'.join(one)} is now {visible(str(what))}.")
-    for remark in fitted.remarks:
+    for remark in following.remarks:
         say(remark)
     if path[0] in ("model", "limits") and (unkept := unkept_limit(load(site.vault))) is not None:
         say("\n  ".join(unkept))
     if is_for_next_start(path) and site.daemon is not None:
         say("the daemon uses this from its next start")
-
-
-def _fitted(site: Site, path: Key, given: Any) -> Fit:
-    """Return the settings that follow from a new server on this machine, or a new name there."""
-    if path not in (("model", "base_url"), ("model", "name")) or refused(path, given):
-        return Fit({})
-    model = load(site.vault).model
-    is_address = path[-1] == "base_url"
-    base_url, name = (given.rstrip("/"), "") if is_address else (model.base_url, given)
-    if model.provider != "anthropic" or not is_here(base_url):
-        return Fit({})
-    return fit(
-        base_url,
-        name,
-        site.env,
-        lambda names, _: model.name if model.name in names else "",
-        model.price,
-    )
 
 
 @config_command.command("accept")

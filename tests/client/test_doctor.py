@@ -17,8 +17,8 @@ from tests.cli.test_init import listing, of_llama_server, server
 from gitkit import make_repo
 from messages_api import Answer, MessagesApi, call, reply, status, text
 from placet.chat.text_calls import call_text
-from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
+from placet.client.doctor import doctor
 from placet.errors import UserError
 from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe
@@ -195,7 +195,7 @@ def test_doctor_reports_provider_without_server(
 ) -> None:
     with (
         server(listing("x")) as (url, came),
-        patch("placet.cli.doctor.model_answers", return_value=None),
+        patch("placet.client.doctor.model_answers", return_value=None),
     ):
         vault.configure(f'[model]\nname = "x"\nbase_url = "{url}"\n')
         (line,) = found(vault, "model")

@@ -267,7 +267,7 @@ def test_the_doctor_alone_imports_gitpython(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     code = (
         "import sys; from placet.client.doctor import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
-        "print(look_at_git()['state'], 'git' in sys.modules)"
+        "print(look_at_git().state, 'git' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -403,8 +403,8 @@ def checked(vault: TestVault, *whats: str) -> dict[str, tuple[str, str]]:
     """What the doctor finds of a team: a state and words, by what it looked at."""
     lines = list(team_lines(vault.site, vault.site.in_force().config))
     for line in lines:
-        assert bool(line["helps"]) == (line["state"] != "good"), line
-    return {line["what"]: (line["state"], line["found"]) for line in lines}
+        assert bool(line.helps) == (line.state != "good"), line
+    return {line.what: (line.state, line.found) for line in lines}
 
 
 def test_doctor_checks_database_clock_queue_workers_and_rights(

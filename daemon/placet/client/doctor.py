@@ -17,7 +17,7 @@ from placet.chat.budget import is_free
 from placet.chat.messages import ModelError, ModelErrorKind
 from placet.chat.tiny_call import TINY, TINY_BY_TEXT, problems_of
 from placet.client.cases import NO_ROOM, disk_trouble
-from placet.client.findings import Line, finding
+from placet.client.findings import Finding, finding
 from placet.client.journal import older_copy
 from placet.client.model_setup import unkept_limit
 from placet.client.service import key_file
@@ -49,7 +49,7 @@ Only to pack a large repository, or while a person writes a commit message, it h
 """
 
 
-def doctor(site: Site, *, tries: bool = False) -> list[Line]:
+def doctor(site: Site, *, tries: bool = False) -> list[Finding]:
     """Return a line for each need: `what`, `state` (good, warn, bad), `found`, and what `helps`.
 
     `tries`: also make one tiny call of the model.
@@ -74,7 +74,7 @@ def doctor(site: Site, *, tries: bool = False) -> list[Line]:
         look_at_git(),
         _sandbox_line(config),
         *_user_lines(),
-        *([_model_line(site, config)] if config_findings[0]["state"] == "good" else []),
+        *([_model_line(site, config)] if config_findings[0].state == "good" else []),
         *(_tiny_lines(site, config) if tries and not is_free(config.model.provider) else ()),
         *_limit_lines(config),
         *_key_lines(site),
@@ -86,7 +86,7 @@ def doctor(site: Site, *, tries: bool = False) -> list[Line]:
     ]
 
 
-def _folder_lines(site: Site) -> Iterator[Line]:
+def _folder_lines(site: Site) -> Iterator[Finding]:
     """Give a finding for each folder or note that is missing or cannot be written."""
     marker = site.vault / MARKER
     with Vault(site.vault) as folder:
@@ -114,7 +114,7 @@ def _folder_lines(site: Site) -> Iterator[Line]:
             )
 
 
-def _state_lines(folder: Path) -> Iterator[Line]:
+def _state_lines(folder: Path) -> Iterator[Finding]:
     """Give a finding if the state folder is synced or cannot be written."""
     if warning := synced(folder):
         yield finding("state", "warn", warning.what, warning.hint)
@@ -132,7 +132,7 @@ def _state_lines(folder: Path) -> Iterator[Line]:
         )
 
 
-def look_at_git() -> Line:
+def look_at_git() -> Finding:
     """Return the line on git: where it is, and whether it is new enough."""
     try:
         git, version, new_enough = git_found()
@@ -144,7 +144,7 @@ def look_at_git() -> Line:
     return finding("git", "bad", found, f"Install git {'.'.join(map(str, MINIMUM_GIT))} or newer.")
 
 
-def _sandbox_line(config: Config) -> Line:
+def _sandbox_line(config: Config) -> Finding:
     """Return the finding on the sandbox: its level, and its known gaps."""
     wall = probe()
     gaps = ", ".join(f.attack for f in wall.findings if not f.blocked and f.level is wall.level)
@@ -158,7 +158,7 @@ def _sandbox_line(config: Config) -> Line:
     return finding("sandbox", "bad", found, f"Commands do not run. {NO_SANDBOX}")
 
 
-def _user_lines() -> Iterator[Line]:
+def _user_lines() -> Iterator[Finding]:
     """Give a finding if this is root."""
     if os.geteuid() == 0:
         yield finding(
@@ -169,7 +169,7 @@ def _user_lines() -> Iterator[Line]:
         )
 
 
-def _portal_lines(site: Site, config: Config) -> Iterator[Line]:
+def _portal_lines(site: Site, config: Config) -> Iterator[Finding]:
     """Give a finding for each portal: whether a request can name it."""
     for name in config.portals:
         place = portal_path(site.vault, config, name)
@@ -184,7 +184,7 @@ def _portal_lines(site: Site, config: Config) -> Iterator[Line]:
             yield finding(f"portal {name}", "good", str(place))
 
 
-def _lock_lines(site: Site, config: Config) -> Iterator[Line]:
+def _lock_lines(site: Site, config: Config) -> Iterator[Finding]:
     """Give a finding for each old lock of git's in the vault and the portals."""
     before = Clock().wall() - timedelta(seconds=LOCK_IS_OLD_S)
     for place in repositories(site.vault, config):
@@ -200,7 +200,7 @@ def _lock_lines(site: Site, config: Config) -> Iterator[Line]:
                 )
 
 
-def _daemon_lines(site: Site, config: Config) -> Iterator[Line]:
+def _daemon_lines(site: Site, config: Config) -> Iterator[Finding]:
     """Give a finding on the daemon, and one if all work is paused."""
     if holder := site.daemon:
         yield finding("daemon", "good", f"running: {holder}")
@@ -210,7 +210,7 @@ def _daemon_lines(site: Site, config: Config) -> Iterator[Line]:
         yield finding("work", "warn", "paused", "placet resume")
 
 
-def _journal_lines(state: StateFolder) -> Iterator[Line]:
+def _journal_lines(state: StateFolder) -> Iterator[Finding]:
     """Give findings on the journal and its disk, and on worktrees left over from a crash."""
     path = state.journal
     if not is_begun(path):
@@ -277,7 +277,7 @@ _KEY = (
 )
 
 
-def _model_line(site: Site, config: Config) -> Line:
+def _model_line(site: Site, config: Config) -> Finding:
     """Return what there is to say of the model: its server, the key, and what it speaks."""
     model = config.model
     if model.provider == "scripted":
@@ -323,7 +323,7 @@ def _model_line(site: Site, config: Config) -> Line:
     return finding("model", "warn", found, "The first plan shows it: placet submit TEXT")
 
 
-def _among(listed: Sequence[Offered], config: Config, name: str) -> Line:
+def _among(listed: Sequence[Offered], config: Config, name: str) -> Finding:
     """Return what a server's list of models says of the name and the context of ours."""
     ours = [one for one in listed if one.name == config.model.name] or [*listed][: len(listed) < 2]
     size, ask = config.model.context_tokens, "placet config set model"
@@ -338,7 +338,7 @@ def _among(listed: Sequence[Offered], config: Config, name: str) -> Line:
     return finding("model", "good", f"{name}: its server has the model{context}")
 
 
-def _tiny_lines(site: Site, config: Config) -> Iterator[Line]:
+def _tiny_lines(site: Site, config: Config) -> Iterator[Finding]:
     """Give what one tiny call shows: whether the model is shown tools, and calls them."""
     by_text = config.model.tools == "text"
     ask = TINY_BY_TEXT if by_text else TINY
@@ -357,13 +357,13 @@ def _tiny_lines(site: Site, config: Config) -> Iterator[Line]:
             yield finding("tiny call", "good", said)
 
 
-def _limit_lines(config: Config) -> Iterator[Line]:
+def _limit_lines(config: Config) -> Iterator[Finding]:
     """Give a finding if the limit of dollars a day cannot hold."""
     if (unkept := unkept_limit(config)) is not None:
         yield finding("limit", "bad", *unkept)
 
 
-def _key_lines(site: Site) -> Iterator[Line]:
+def _key_lines(site: Site) -> Iterator[Finding]:
     """Give a finding if others can read the service's file with the model's key."""
     path = key_file(site.env)
     with suppress(OSError):

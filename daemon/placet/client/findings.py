@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-Line = dict[str, str]
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["good", "warn", "bad"]
 
 
-def finding(what: str, state: str, found: str, helps: str = "") -> Line:
-    """Return a finding: its subject, its level (good, warn or bad), a sentence and a fix."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, a sentence, and what helps; empty if it is good."""
+
+    what: str
+    state: Verdict
+    found: str
+    helps: str
+
+
+def finding(what: str, state: Verdict, found: str, helps: str = "") -> Finding:
+    """Return a finding; without `helps` it says to fix what was found."""
     helps = "" if state == "good" else helps or "Fix that, then look again: placet doctor"
-    return {"what": what, "state": state, "found": found, "helps": helps}
+    return Finding(what, state, found, helps)

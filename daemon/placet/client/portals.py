@@ -176,7 +176,7 @@ def what_commands_see(site: Site, name: str) -> list[str]:
 
 
 def missing_settings(site: Site, name: str) -> dict[str, list[str]]:
-    """Return the settings that fit a portal's checkout better, with what they are to be."""
+    """Return the settings that a portal's checkout needs, each with its new value."""
     config = load(site.vault)
     repo, portal = _repo_of(site, config, name), config.portals[name]
     if repo is None or overlaps(repo, site.vault):

@@ -27,6 +27,12 @@ def counted(number: object, noun: str, several: str = "") -> str:
     return f"{shown} {noun if number == 1 else several or f'{noun}s'}"
 
 
+def some_of(names: Sequence[str], most: int) -> str:
+    """Return the first names for a sentence: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def numbered_steps(numbers: Sequence[int]) -> str:
     """Return steps by their numbers: `step 2`, `steps 2, 3 and 5`."""
     *some, last = numbers

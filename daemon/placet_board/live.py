@@ -36,9 +36,9 @@ class Live:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.rung_at = 0.0
+        self.notified_at = 0.0
         """The moment of the last event, as time.monotonic has it."""
-        self._ears: set[_Ear] = set()
+        self._listeners: set[_Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -51,11 +51,13 @@ class Live:
 
         It ends once the browser is logged out.
         """
-        if len(self._ears) >= MAX_LISTENING:
+        if len(self._listeners) >= MAX_LISTENING:
             return None
-        ear = _Ear()
-        self._ears.add(ear)  # before the answer begins, or many at once would all find room
-        return _Events(ear, is_logged_in, lambda: self._ears.discard(ear))
+        listener = _Listener()
+        self._listeners.add(
+            listener
+        )  # before the answer begins, or many at once would all find room
+        return _Events(listener, is_logged_in, lambda: self._listeners.discard(listener))
 
     def _follow(self) -> None:
         was_there = self._site.daemon is not None
@@ -71,13 +73,13 @@ class Live:
 
     def _tell(self, request_id: str) -> None:
         assert self._loop is not None, "started first"
-        self.rung_at = time.monotonic()
-        self._loop.call_soon_threadsafe(self._ring, request_id)
+        self.notified_at = time.monotonic()
+        self._loop.call_soon_threadsafe(self._notify, request_id)
 
-    def _ring(self, request_id: str) -> None:
-        for ear in self._ears:
-            ear.about.add(request_id)
-            ear.changed.set()
+    def _notify(self, request_id: str) -> None:
+        for listener in self._listeners:
+            listener.about.add(request_id)
+            listener.changed.set()
 
 
 class _Events(StreamingResponse):
@@ -86,9 +88,9 @@ class _Events(StreamingResponse):
     media_type = "text/event-stream"
 
     def __init__(
-        self, ear: _Ear, is_logged_in: Callable[[], bool], gone: Callable[[], None]
+        self, listener: _Listener, is_logged_in: Callable[[], bool], gone: Callable[[], None]
     ) -> None:
-        super().__init__(_told(ear, is_logged_in))
+        super().__init__(_told(listener, is_logged_in))
         self._gone = gone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,12 +101,12 @@ class _Events(StreamingResponse):
             self._gone()
 
 
-async def _told(ear: _Ear, is_logged_in: Callable[[], bool]) -> AsyncIterator[str]:
+async def _told(listener: _Listener, is_logged_in: Callable[[], bool]) -> AsyncIterator[str]:
     yield "retry: 1000\n: hello\n\n"
     while True:
         try:
             async with asyncio.timeout(BEAT_S):
-                await ear.changed.wait()
+                await listener.changed.wait()
         except TimeoutError:
             if not is_logged_in():
                 return
@@ -113,12 +115,12 @@ async def _told(ear: _Ear, is_logged_in: Callable[[], bool]) -> AsyncIterator[st
         await asyncio.sleep(GATHER_S)
         if not is_logged_in():
             return
-        about, ear.about = sorted(ear.about), set()
-        ear.changed.clear()
+        about, listener.about = sorted(listener.about), set()
+        listener.changed.clear()
         yield f"data: {json.dumps(about)}\n\n"
 
 
-class _Ear:
+class _Listener:
     """The events that one browser was not told yet, by request; "" is the daemon itself."""
 
     def __init__(self) -> None:

@@ -301,7 +301,7 @@ class Board:
         with self._lock:
             now = time.monotonic()
             # A status from before an event does not show it, and no second event may follow.
-            oldest = max(now - SHARED_S, self.live.rung_at)
+            oldest = max(now - SHARED_S, self.live.notified_at)
             if self._looked is None or self._looked[0] <= oldest:
                 found = status(site)
                 self._looked = (now, found, _now(site, found))

@@ -8,7 +8,7 @@ from contextlib import closing
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from placet.cli.doctor import Line, finding
+from placet.client.findings import Finding, Verdict, finding
 from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.clock import Clock, wall
@@ -30,7 +30,7 @@ SKEW_S = 5.0
 """Seconds by which clocks may differ; more is seen in the journal's times."""
 
 
-def team_lines(site: Site, config: Config) -> Iterator[Line]:
+def team_lines(site: Site, config: Config) -> Iterator[Finding]:
     """Give findings on a team's database, and on its workers if there are any."""
     if config.team.workers:
         yield from _remotes(site, config)
@@ -63,7 +63,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Line]:
         yield finding("database", "bad", f"{shown(address)} cannot be reached: {error}", helps)
 
 
-def _remotes(site: Site, config: Config) -> Iterator[Line]:
+def _remotes(site: Site, config: Config) -> Iterator[Finding]:
     answers = dict[str, str]()
     for name in ("", *config.portals):
         line, url = f"work remote of {name or 'the vault'}", work_remote(site.vault, config, name)
@@ -83,7 +83,7 @@ def _remotes(site: Site, config: Config) -> Iterator[Line]:
         yield finding(line, "good", f"it answers; each worker needs {how}{json.dumps(url)}")
 
 
-def _server(connection: PostgresConnection, name: str) -> Iterator[Line]:
+def _server(connection: PostgresConnection, name: str) -> Iterator[Finding]:
     trips = []
     for _ in range(TRIPS):
         before, began_s = wall().timestamp(), Clock().monotonic()
@@ -93,7 +93,7 @@ def _server(connection: PostgresConnection, name: str) -> Iterator[Line]:
     took_s, behind_s = min(trips)  # the quickest one says most about the clocks
     (version,) = connection.execute("SHOW server_version").fetchone()
     found = f"{name}: PostgreSQL {version.split()[0]}, a round trip takes {took_s * 1000:.1f} ms"
-    state = "warn" if took_s * 1000 > FAR_MS else "good"
+    state: Verdict = "warn" if took_s * 1000 > FAR_MS else "good"
     helps = "Each commit takes several round trips. Move database, daemon and workers closer."
     yield finding("database", state, found, helps)
     state = "warn" if abs(behind_s) > SKEW_S else "good"
@@ -102,7 +102,7 @@ def _server(connection: PostgresConnection, name: str) -> Iterator[Line]:
     yield finding("clock", state, f"this machine's is {differs}", helps)
 
 
-def _schema(connection: PostgresConnection) -> Generator[Line, None, bool]:
+def _schema(connection: PostgresConnection) -> Generator[Finding, None, bool]:
     """Give the finding on the tables; return whether they are there."""
     from placet_team.postgres_schema import number_of
 
@@ -111,13 +111,13 @@ def _schema(connection: PostgresConnection) -> Generator[Line, None, bool]:
         found = f"schema {number} is of a newer placet; this one knows {latest()}"
         yield finding("tables", "bad", found, "Update placet on this machine.")
     else:
-        state = "good" if number == latest() else "warn"
+        state: Verdict = "good" if number == latest() else "warn"
         found = f"schema {number} of {latest()}" if number else "none yet"
         yield finding("tables", state, found, "The daemon makes them when it starts: placet run")
     return number >= latest()
 
 
-def _queue(connection: PostgresConnection) -> Iterator[Line]:
+def _queue(connection: PostgresConnection) -> Iterator[Finding]:
     is_there = has_queue(connection)
     waiting = sum(not row.worker for row in work_rows(connection)) if is_there else 0
     found = f"{counted(waiting, 'piece')} of work in it" if is_there else "none yet"
@@ -131,7 +131,7 @@ _MAY_WRITE = """SELECT w.name, c.relname FROM team_workers w
   WHERE has_table_privilege(w.name, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE') ORDER BY 1, 2"""
 
 
-def _rights(connection: PostgresConnection) -> Iterator[Line]:
+def _rights(connection: PostgresConnection) -> Iterator[Finding]:
     wrong = connection.execute(_MAY_WRITE).fetchone()
     if wrong is None:
         yield finding("rights", "good", "workers can write only through placet's functions")
@@ -144,7 +144,7 @@ def _rights(connection: PostgresConnection) -> Iterator[Line]:
     yield finding("rights", "bad", found, helps)
 
 
-def _workers(connection: PostgresConnection, lease_s: float) -> Iterator[Line]:
+def _workers(connection: PostgresConnection, lease_s: float) -> Iterator[Finding]:
     found = member_rows(connection)
     living = [one for one in found if one.lives(lease_s)]
     others = [one for one in living if not one.has_version(major())]

@@ -35,7 +35,8 @@ from placet_team.postgres import PostgresConnection, user_of
 from placet_team.postgres_plugin import require_vault
 from placet_team.postgres_schema import create_tables
 from placet_team.team_tables import ANY, WORKER, Drain
-from placet_team.worker_status import status_text, team, workers_text
+from placet_team.team_text import status_text, workers_text
+from placet_team.worker_status import team
 
 
 @click.group("team")

@@ -35,7 +35,7 @@ from placet.chat.messages import (
     text_block,
     user_turn,
 )
-from placet.cli.replay import replay_mission
+from placet.client.replay import replay_mission
 from placet.models.anthropic import AnthropicModel
 from vaultkit import PLAN
 
@@ -293,12 +293,7 @@ def test_compaction_is_repeated_identically_after_resume(tmp_path: Path) -> None
     assert "line of 11" in last[-1], "the newest stay whole"
     assert max(sum(len(text) for text in results(ask)) for ask in asks) // 4 < 8_192
     case = running.loop.cases[vault.rows("execution.completed")[0]["trace_id"]]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PLACET_STATE_HOME", str(vault.state))
-        found = replay_mission(
-            vault.root, {"PLACET_STATE_HOME": str(vault.state)}, case, lambda _line: None
-        )
-    assert found["equal"] is True
+    assert replay_mission(vault.site, case).equal
 
 
 def test_compacted_result_can_be_read_again(tmp_path: Path) -> None:

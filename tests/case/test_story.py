@@ -49,9 +49,9 @@ def test_request_name_cannot_move_cursor(capsys: pytest.CaptureFixture[str]) -> 
         '{"path": "Inbox/Requests/\\u001b[2J\\u202eodd.md", "reviewed_by": "ada"}',
         "0" * 64,
     )
-    with StderrWriter(Verbosity.EVENT, times=False) as voice:
-        voice.rows([row])
-        voice.say("two\nlines")
+    with StderrWriter(Verbosity.EVENT, times=False) as writer:
+        writer.rows([row])
+        writer.say("two\nlines")
     assert capsys.readouterr().err == (
         "odd: request seen: Inbox/Requests/\\x1b[2J\\u202eodd.md; a plan follows\ntwo\nlines\n"
     )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gitkit import git, make_repo
-from placet.cli.init import speaks_messages
+from placet.models.server import speaks_messages
 from placet.note.paths import CONFIG_PATH
 from ptykit import Person, terminal
 from vaultkit import TestVault

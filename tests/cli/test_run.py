@@ -167,9 +167,9 @@ def test_side_note_repeating_last_message_is_not_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = "It would hold too much.\nRaise the limit."
-    with StderrWriter(Verbosity.EVENT, times=False) as voice:
-        voice.say(f"say-hello: {why}")
-        voice.rows(
+    with StderrWriter(Verbosity.EVENT, times=False) as writer:
+        writer.say(f"say-hello: {why}")
+        writer.rows(
             [
                 a_row("note.explained", {"path": "Inbox/Requests/Say hello.md", "reason": why}),
                 a_row(
@@ -201,13 +201,13 @@ def test_log_keeps_what_was_printed(
 ) -> None:
     path = tmp_path / "log"
     waits = "All work waits for the model: the key is wrong."
-    with StderrWriter(Verbosity.EVENT, times=False, log=path) as voice:
-        voice.rows([a_row("daemon.started", {})])
-        voice.say(waits)
-        voice.say("say-hello: waiting for the model: it is overloaded.")
-        voice.rows([a_row("model.called", {}), a_row("step.completed", {"step": 1, "of": 2})])
-        voice.say("The model answers again. Work continues.", Verbosity.EVENT)
-        voice.say("a detail", Verbosity.DETAIL)
+    with StderrWriter(Verbosity.EVENT, times=False, log=path) as writer:
+        writer.rows([a_row("daemon.started", {})])
+        writer.say(waits)
+        writer.say("say-hello: waiting for the model: it is overloaded.")
+        writer.rows([a_row("model.called", {}), a_row("step.completed", {"step": 1, "of": 2})])
+        writer.say("The model answers again. Work continues.", Verbosity.EVENT)
+        writer.say("a detail", Verbosity.DETAIL)
     printed = capsys.readouterr().err.splitlines()
     assert waits in printed
     assert [line["text"] for line in Log(path).new()] == printed
@@ -222,9 +222,9 @@ def test_log_is_rotated_and_followed_across_rotation(
     monkeypatch.setattr(log_file, "MAX_LOG_BYTES", 1000)
     path, found = tmp_path / "log", list[str]()
     log = Log(path)
-    with StderrWriter(Verbosity.TROUBLE, times=False, log=path) as voice:
+    with StderrWriter(Verbosity.TROUBLE, times=False, log=path) as writer:
         for number in range(30):
-            voice.say(f"line {number}", Verbosity.EVENT)
+            writer.say(f"line {number}", Verbosity.EVENT)
             found += [line["text"] for line in log.new()]
     assert found == [f"line {number}" for number in range(30)]
     assert sum(one.stat().st_size for one in tmp_path.iterdir()) < 2500

@@ -47,7 +47,7 @@ def test_submit_wait_ends_when_request_is_deleted(vault: TestVault) -> None:
         (vault.root / "Inbox/Requests/Say hello.md").unlink()
         code, _, err = end_of(submitting)
     assert code == 1
-    assert "taken away before it was planned" in err
+    assert "deleted before placet planned it" in err
 
 
 def test_submit_says_the_ids_that_follow(vault: TestVault) -> None:

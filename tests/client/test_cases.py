@@ -16,7 +16,16 @@ from looping import Fake, bare_vault, greeter, looping
 from placet.case.life_cycle import State
 from placet.cli import screen
 from placet.cli.screen import status_screen
-from placet.client.cases import Progress, call_under_way, case_line, plans, show, status
+from placet.client.cases import (
+    Progress,
+    Status,
+    call_under_way,
+    case_line,
+    plans,
+    show,
+    status,
+    unchanging,
+)
 from placet.client.texts import problems
 from placet.disk.vault import Vault
 from placet.host.clock import wall
@@ -155,3 +164,15 @@ def test_a_note_with_two_lines_counts_once(vault: TestVault) -> None:
     vault.active().write_text(vault.plan().read_text())
     vault.here()
     assert "Notes (2)" in vault.click("status").stdout
+
+
+def test_only_time_passing_changes_no_status(known: TestVault) -> None:
+    found = status(known.site)
+    runs = Progress(1, 2, 3, 0.25, None, "run_command npm test", 95.0)
+
+    def later(age_s: float, now_s: float, step: int = 1) -> Status:
+        progress = replace(runs, step=step, now_s=now_s)
+        return replace(found, cases=(replace(found.cases[0], age_s=age_s, progress=progress),))
+
+    assert unchanging(later(10.0, 3.0)) == unchanging(later(12.0, 5.0))
+    assert unchanging(later(10.0, 3.0)) != unchanging(later(10.0, 3.0, step=2))

@@ -117,13 +117,13 @@ def test_guide_queries_sum_by_model_agent_and_portal(vault: TestVault) -> None:
 
 
 def test_cost_compares_estimate_with_actual(vault: TestVault) -> None:
-    total = cost(vault.site, None)["total"]
+    total = cost(vault.site, None).total
     ended = [row["metadata"] for row in vault.rows("execution.completed")]
     both = [d for d in ended if d["typical_cost_usd"] is not None and d["cost_usd"] is not None]
-    assert total["missions"] == len(both) == 1, "the fourth: three are known before it"
-    assert total["estimate_usd"] == pytest.approx(both[0]["typical_cost_usd"])
-    assert total["actual_usd"] == pytest.approx(both[0]["cost_usd"])
-    assert 0 < total["cache_share"] < 1
+    assert total.missions == len(both) == 1, "the fourth: three are known before it"
+    assert total.estimate_usd == pytest.approx(both[0]["typical_cost_usd"])
+    assert total.actual_usd == pytest.approx(both[0]["cost_usd"])
+    assert 0 < total.cache_share < 1
 
 
 def test_unknown_cost_is_shown_as_question_mark(vault: TestVault) -> None:
@@ -139,8 +139,8 @@ def test_cost_fits_80_columns(vault: TestVault) -> None:
     code, shown = on_terminal(vault, "cost")
     assert code == 0
     assert not too_long(shown)
-    total = cost(vault.site, None)["total"]
-    assert f"${total['cost_usd']:.4f} + ?" in seen(shown)
+    total = cost(vault.site, None).total
+    assert f"${total.cost_usd:.4f} + ?" in seen(shown)
     assert "What 3 calls cost is not known" in seen(shown)
 
 
@@ -155,8 +155,8 @@ def test_since_is_a_day_or_so_long_ago(vault: TestVault) -> None:
         with pytest.raises(UserError) as caught:
             moment(odd, now)
         assert caught.value.exit_code == 2
-    assert cost(vault.site, "1h")["total"]["calls"] == by_sql(vault)[0]
-    assert cost(vault.site, "9000-01-01")["rows"] == []
+    assert cost(vault.site, "1h").total.calls == by_sql(vault)[0]
+    assert cost(vault.site, "9000-01-01").rows == ()
     assert vault.click("cost", "--since", "soon", check=False).returncode == 2
 
 
@@ -167,7 +167,7 @@ def test_a_call_counts_on_its_local_day(vault: TestVault) -> None:
         if row["action_type"] == "model.called"
         or (row["action_type"] == "model.failed" and row["metadata"]["tokens"])
     )
-    found = {row["day"]: row["calls"] for row in cost(vault.site, None)["rows"]}
+    found = {row.day: row.calls for row in cost(vault.site, None).rows}
     assert found == dict(want)
 
 
@@ -187,9 +187,9 @@ def test_calls_without_an_answer_count_at_their_worst(tmp_path: Path) -> None:
                 for facts in (failed, free)
             ]
         )  # fmt: skip
-    (row,) = cost(vault.site, None)["rows"]
-    assert (row["calls"], row["unanswered"], row["lost_tokens"]) == (1, 1, 70)
-    assert row["calls_of_unknown_cost"] == 1
+    (row,) = cost(vault.site, None).rows
+    assert (row.calls, row.unanswered, row.lost_tokens) == (1, 1, 70)
+    assert row.calls_of_unknown_cost == 1
     lines = [re.split("  +", line) for line in vault.click("cost").stdout.splitlines()]
     assert lines[1][lines[0].index("cost")] == "unknown"
 
@@ -204,11 +204,11 @@ def test_price_that_arrives_later_counts(tmp_path: Path) -> None:
     )  # fmt: skip
     with looping(vault) as run:
         run.loop.ports.journal.commit([AddActivity(one)])
-    assert cost(vault.site, None)["total"]["calls_of_unknown_cost"] == 1
+    assert cost(vault.site, None).total.calls_of_unknown_cost == 1
     row = '{model = "qwen", since = 2026-01-01, input = 3, output = 9, cache_read = 0, cache_write = 0}'
     vault.configure(f'[model]\nname = "qwen"\nprice = [{row}]\n')
-    total = cost(vault.site, None)["total"]
-    assert (total["calls_of_unknown_cost"], total["cost_usd"]) == (0, 3.0)
+    total = cost(vault.site, None).total
+    assert (total.calls_of_unknown_cost, total.cost_usd) == (0, 3.0)
     with open_reader(vault.site.state.journal) as reader:
         price = pricing(vault.site.in_force().config)
         assert used_today(reader, now, price).usd == 3
@@ -227,4 +227,4 @@ def test_ten_thousand_calls_are_summed_by_the_database(tmp_path: Path) -> None:
         with run.loop.ports.journal.read() as reader:
             (sums,) = reader.calls.sums_since("")
     assert (sums.calls, sums.unknown, sums.input_tokens) == (10_000, 0, 30_000)
-    assert cost(vault.site, None)["total"]["cost_usd"] == 100.0
+    assert cost(vault.site, None).total.cost_usd == 100.0

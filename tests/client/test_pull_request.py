@@ -189,6 +189,16 @@ def test_pr_pushes_over_ssh_and_opens_draft(
     assert not (over_ssh / f"{name}.args").exists()
 
 
+def test_remote_may_have_capitals(vault: TestVault, tmp_path: Path, hub: Path) -> None:
+    repo, programs = tmp_path / "repo", tmp_path / "programs"
+    git(repo, "remote", "rename", "origin", "Upstream")
+    git(repo, "remote", "set-url", "Upstream", "https://127.0.0.1/me/code.git")
+    git(repo, "remote", "set-url", "--push", "Upstream", str(hub))
+    program(programs, "gh")
+    vault.extra["PATH"] = f"{programs}:{os.environ['PATH']}"
+    assert vault.cli("pr", "say-hello").stdout == "https://127.0.0.1/pr/7\n"
+
+
 def test_failed_program_is_told_after_push(vault: TestVault, hub: Path, over_ssh: Path) -> None:
     program(over_ssh, "gh", fails="GraphQL: no commits between main and feat")
     done = vault.cli("pr", "say-hello", check=False)

@@ -266,8 +266,8 @@ def test_empty_credential_is_not_a_key(tmp_path: Path) -> None:
 def test_the_doctor_alone_imports_gitpython(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     code = (
-        "import sys; from placet.cli.doctor import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
-        "print(look_at_git()['state'], 'git' in sys.modules)"
+        "import sys; from placet.client.doctor import look_at_git\nprint('git' in sys.modules, 'httpx2' in sys.modules)\n"
+        "print(look_at_git().state, 'git' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -295,7 +295,7 @@ def test_package_contains_files_that_commands_read() -> None:
     packages = [f"daemon/placet{name}" for name in ("", "_board", "_team")]
     assert wheel["targets"]["wheel"]["packages"] == packages
     assert wheel["targets"]["wheel"]["force-include"]["systemd"] == "placet/systemd"
-    folders = ("placet/cli/demo_files", "placet_board/templates", "placet_board/static")
+    folders = ("placet/client/demo_files", "placet_board/templates", "placet_board/static")
     data = [path for folder in folders for path in (ROOT / "daemon" / folder).iterdir()]
     assert len(data) >= 22
     if (ROOT / ".git").exists():  # what git ignores is left out of the wheel

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from placet.agent.prompts import agents
 from placet.case.callout import PlanHead
 from placet.case.request import read_request
-from placet.cli.init import init, template
+from placet.client.new_vault import init, template
 from placet.host.config import Config, load
 from placet.note.frontmatter import read_note
 from placet.note.paths import CONFIG_PATH, QUEUES, Folder

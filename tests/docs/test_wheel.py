@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from placet import __version__
-from placet.cli import version
+from placet.client import version
 
 ROOT = Path(__file__).parents[2]
 MAX_WHEEL_BYTES = 1_000_000

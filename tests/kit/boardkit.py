@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gitkit import make_repo
-from placet.cli.init import init
+from placet.client.new_vault import init
 from vaultkit import TestVault, until
 
 EXPORT = '''"""Write the people of a list as comma-separated values."""

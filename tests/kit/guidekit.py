@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gitkit import make_repo
-from placet.cli.init import init
+from placet.client.new_vault import init
 from placet.host.config import write_setting
 from placet.note.frontmatter import read_note
 from placet.sandbox.box import Level
@@ -248,7 +248,7 @@ class Person:
             "NO_COLOR": "1",
             "COLUMNS": "200",
         }
-        files = resources.files("placet.cli").joinpath("demo_files")
+        files = resources.files("placet.client").joinpath("demo_files")
         names = ("stats.py", "test_stats.py")
         make_repo(
             self.home / "src" / "code",

@@ -27,7 +27,7 @@ from click.testing import CliRunner
 
 from gitkit import fingerprint, git
 from placet.activity import CommittedRow
-from placet.cli.init import init
+from placet.client.new_vault import init
 from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.accepted import accept

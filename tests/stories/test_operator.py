@@ -27,8 +27,8 @@ import vaultkit
 from disks import fill_up, small_disk_at
 from looping import looping
 from messages_api import Answer, MessagesApi, reply, status
-from placet.cli.doctor import doctor, look_at_git
 from placet.cli.main import main
+from placet.client.doctor import doctor, look_at_git
 from placet.disk.errors import VaultTrouble
 from placet.errors import UserError, cannot_write
 from placet.host.state import vault_state
@@ -180,9 +180,9 @@ def test_the_doctor_asks_git_how_old_it_is(
         (tmp_path / "git").write_text(f"#!/bin/sh\necho '{says}'\n")
         (tmp_path / "git").chmod(0o755)
     line = look_at_git()
-    assert line["state"] == state
-    assert told in line["found"]
-    assert bool(line["helps"]) == (state == "bad")
+    assert line.state == state
+    assert told in line.found
+    assert bool(line.helps) == (state == "bad")
 
 
 def test_full_journal_disk_is_shown_by_commands(vault: TestVault, tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_the_doctor_advises_against_root(vault: TestVault, uid: int, said: list[
         patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())),
     ):
         found = doctor(vault.site)
-    assert [line["what"] for line in found if "yourself" in line["helps"]] == said
+    assert [line.what for line in found if "yourself" in line.helps] == said
 
 
 @pytest.mark.skipif(probe().level is Level.NONE, reason="this machine has no sandbox")
@@ -732,10 +732,10 @@ def test_init_prints_pasteable_next_commands(vault: TestVault) -> None:
 def test_doctor_mentions_no_key_for_keyless_server(vault: TestVault) -> None:
     vault.configure('[model]\nbase_url = "http://127.0.0.1:9"\n')
     with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
-        (model,) = [line for line in doctor(vault.site) if line["what"] == "model"]
-    assert model["state"] == "warn"
-    assert model["found"].startswith("not checked: ")
-    assert "key is set" not in model["found"]
+        (model,) = [line for line in doctor(vault.site) if line.what == "model"]
+    assert model.state == "warn"
+    assert model.found.startswith("not checked: ")
+    assert "key is set" not in model.found
 
 
 def test_doctor_omits_unset_key(tmp_path: Path) -> None:
@@ -744,10 +744,10 @@ def test_doctor_omits_unset_key(tmp_path: Path) -> None:
         vault = make_vault(tmp_path, ANTHROPIC_API_KEY="")
         vault.configure(f'[model]\nname = "claude-test"\nbase_url = "{api.url}"\n')
         with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
-            (model,) = [line for line in doctor(vault.site) if line["what"] == "model"]
-    assert model["state"] == "good", model
-    assert "its server knows the model" in model["found"]
-    assert "key" not in model["found"]
+            (model,) = [line for line in doctor(vault.site) if line.what == "model"]
+    assert model.state == "good", model
+    assert "its server knows the model" in model.found
+    assert "key" not in model.found
 
 
 @pytest.mark.parametrize(
@@ -777,9 +777,9 @@ def test_doctor_checks_key_with_server(
         )
         vault.configure('[model]\nname = "claude-test"\n')
         with patch("placet.sandbox.probe", return_value=Probe(Level.NONE, ())):
-            (model,) = [line for line in doctor(vault.site) if line["what"] == "model"]
-    assert (model["state"], api.requests) == (state, []), model
-    assert said in model["found"]
+            (model,) = [line for line in doctor(vault.site) if line.what == "model"]
+    assert (model.state, api.requests) == (state, []), model
+    assert said in model.found
     assert "sk-ant-wrong-key" not in str(model)
 
 

@@ -295,7 +295,7 @@ def test_replay_uses_recorded_answer_without_asking_again(
         plans.append(plan)
         return replay(bounds, worktrees, case, plan, record)
 
-    monkeypatch.setattr("placet.cli.replay.replay", seen)
+    monkeypatch.setattr("placet.client.replay.replay", seen)
     done = vault.click("replay", "hello")
     (plan,) = plans
     assert plan.scope.allows_write("test_hello.py") is (sort == "amendment")

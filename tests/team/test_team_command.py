@@ -45,10 +45,10 @@ from placet_team.team_tables import (
     queue_of,
     work_rows,
 )
+from placet_team.team_text import status_text, workers_text
 from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
-from placet_team.worker_status import status_text, workers_text
 from placet_team.worker_status import team as look
 from teamkit import TestTeam, Workers, journal_in, owner_json, running_team, team_database
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
@@ -390,7 +390,7 @@ def test_team_output_fits_terminal_width(
     team_workers.beat("a-worker-with-a-rather-long-name", labels="gpu,any,large")
     team_workers.beat("b", version="9")
     found = look(team.vault.site)
-    with patch("placet.cli.screen.on_terminal", return_value=True):
+    with patch("placet.cli.drawing.on_terminal", return_value=True):
         for width in ("40", "80"):
             with patch.dict(os.environ, {"COLUMNS": width}):
                 for shown in (workers_text(found), status_text(found)):
@@ -403,8 +403,8 @@ def checked(vault: TestVault, *whats: str) -> dict[str, tuple[str, str]]:
     """What the doctor finds of a team: a state and words, by what it looked at."""
     lines = list(team_lines(vault.site, vault.site.in_force().config))
     for line in lines:
-        assert bool(line["helps"]) == (line["state"] != "good"), line
-    return {line["what"]: (line["state"], line["found"]) for line in lines}
+        assert bool(line.helps) == (line.state != "good"), line
+    return {line.what: (line.state, line.found) for line in lines}
 
 
 def test_doctor_checks_database_clock_queue_workers_and_rights(

@@ -13,6 +13,7 @@ from placet.git.history import changes, digests_at
 from placet.git.repository import head, resolve
 from placet.git.run import Repo
 from placet.note.paths import show
+from placet.wording import some_of
 
 
 def changed_under(
@@ -57,16 +58,15 @@ def changed_under(
 
 def what_changed(paths: Sequence[str], repo: Repo, base: str, tip: str, *, lost: bool) -> str:
     """Return a sentence on which files changed under a plan, and how to look at them."""
-    named = ", ".join("`" + show(path).replace("`", "'") + "`" for path in paths[:10])
-    more = f" and {len(paths) - 10} more" if len(paths) > 10 else ""
+    named = some_of(["`" + show(path).replace("`", "'") + "`" for path in paths], 10)
     if lost:
         return "The plan's base commit is gone from the repository" + (
-            f", and these files differ now: {named}{more}."
+            f", and these files differ now: {named}."
             if named
             else ". placet cannot say what changed since."
         )
     return (
         "These files changed since the plan was written: "
-        f"{named}{more}.\n"
+        f"{named}.\n"
         f"Look at it: `{repo.command_line} diff {base[:12]}..{tip[:12]}`"
     )

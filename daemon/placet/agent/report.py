@@ -52,7 +52,7 @@ from placet.plan.comments import Comment, where
 from placet.plan.left_out import left_out
 from placet.plan.plan import Plan
 from placet.tools.base import Outcome
-from placet.wording import counted, local
+from placet.wording import counted, local, some_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,7 @@ def not_kept(work: MissionResult) -> str:
 
 def listed(paths: Sequence[str], most: int = 20) -> str:
     """Return paths for a sentence, at most so many by name."""
-    more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return ", ".join(code(show_path(path)) for path in paths[:most]) + more
+    return some_of([code(show_path(path)) for path in paths], most)
 
 
 def _target(file: ChangedFile) -> str:

@@ -337,7 +337,7 @@ class Case:
 
     @property
     def branch(self) -> Branch | None:
-        """The branch that the case is told with: that of the last mission, or the open one."""
+        """The branch that `placet status` names: that of the last mission, or the open one."""
         return self.last_branch or self.open_branch
 
     @property

@@ -15,6 +15,7 @@ from placet.note.escape import code
 from placet.note.paths import show
 from placet.plan.plan import Plan, Step
 from placet.plan.scope import SHELL_WORDS, Scope
+from placet.wording import some_of
 
 NOT_FOUND = 127
 """The exit code of a shell for a program that is not there."""
@@ -113,9 +114,8 @@ MAX_TESTS = 10
 def changed_tests(files: Sequence[ChangedFile]) -> str:
     """Return which tests a mission changed or deleted, with lines; empty without any."""
     tests = [file for file in files if file.status != "A" and _TEST.search(file.path)]
-    more = f" and {len(tests) - MAX_TESTS} more" if len(tests) > MAX_TESTS else ""
-    named = ", ".join(f"{code(show(file.path))} {_how(file)}" for file in tests[:MAX_TESTS])
-    return f"changes tests: {named}{more}" if tests else ""
+    named = some_of([f"{code(show(file.path))} {_how(file)}" for file in tests], MAX_TESTS)
+    return f"changes tests: {named}" if tests else ""
 
 
 def _how(file: ChangedFile) -> str:

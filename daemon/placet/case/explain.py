@@ -20,7 +20,7 @@ from placet.note.escape import code, escaped
 from placet.note.frontmatter import new_note
 from placet.note.paths import show
 from placet.plan.plan import Plan
-from placet.wording import at_most, counted
+from placet.wording import at_most, counted, some_of
 
 Rows = Sequence[CommittedRow]
 Explained = tuple[str, tuple[str, ...]]
@@ -285,8 +285,7 @@ def refused_calls(rows: Events) -> str:
     """Return the sentence that names the calls that were refused; empty without any."""
     refused = [row for row in rows if row.action_type == Action.TOOL_REFUSED]
     names = list(dict.fromkeys(code(_call(row)) for row in refused))
-    more = f" and {len(names) - MAX_REFUSED} more" if len(names) > MAX_REFUSED else ""
-    return f"Refused: {', '.join(names[:MAX_REFUSED])}{more}." if names else ""
+    return f"Refused: {some_of(names, MAX_REFUSED)}." if names else ""
 
 
 def _call(row: CommittedRow) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import click
 
@@ -72,7 +71,7 @@ def pr_command(site: Site, ident: str, as_json: bool) -> None:
         say("a draft pull request is open:" if found.opened else "its pull request:")
     elif found.create:
         say("open a pull request here:")
-    out(found.pr or found.create, asdict(found), as_json=as_json)
+    out(found.pr or found.create, found, as_json=as_json)
 
 
 @click.command("undo")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
+from placet.cli.drawing import drawn, styled, table
 from placet.cli.options import json_option, site_option
-from placet.cli.screen import drawn, styled, table
 from placet.cli.terminal import say
-from placet.client.costs import cost
+from placet.client.costs import Costs, Sums, cost, remarks
 from placet.client.site import Site
-from placet.client.texts import json_text, shown_time
-from placet.wording import counted, dollars
+from placet.client.texts import json_text
+from placet.wording import dollars
 
 
 @click.command("cost")
@@ -28,33 +25,32 @@ def cost_command(site: Site, since: str | None, as_json: bool) -> None:
     """
     found = cost(site, since)
     click.echo(json_text(found, indent=2) if as_json else cost_screen(found))
-    for line in () if as_json else _remarks(found):
+    for line in () if as_json else remarks(found):
         say(line)
 
 
-def cost_screen(found: Mapping[str, Any]) -> str:
+def cost_screen(found: Costs) -> str:
     """Return the sums as a table."""
     heads = ("day", "calls", "in", "cached", "out", "cost", "estimate", "actual")
-    rows = [[styled(cell) for cell in _cells(row["day"], row)] for row in found["rows"]]
-    rows.append([styled(cell, bold=True) for cell in _cells("all", found["total"])])
+    rows = [[styled(cell) for cell in _cells(row.day, row)] for row in found.rows]
+    rows.append([styled(cell, bold=True) for cell in _cells("all", found.total)])
     columns = range(1, len(heads))
     return drawn(table(rows, heads=heads, right=columns, whole=columns, indent=0))
 
 
-def _cells(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
-    share = row["cache_share"]
-    prompt = row["input_tokens"] + row["cache_read_tokens"] + row["cache_write_tokens"]
-    known = row["calls"] > row["calls_of_unknown_cost"] or not row["calls"]
-    cost = dollars(row["cost_usd"]) if known else "unknown"
+def _cells(name: str, row: Sums) -> tuple[str, ...]:
+    prompt = row.input_tokens + row.cache_read_tokens + row.cache_write_tokens
+    known = row.calls > row.calls_of_unknown_cost or not row.calls
+    cost = dollars(row.cost_usd) if known else "unknown"
     return (
         name,
-        f"{row['calls']:,}",
+        f"{row.calls:,}",
         _short(prompt),
-        "-" if share is None else f"{share:.0%}",
-        _short(row["output_tokens"]),
-        f"{cost} + ?" if known and row["calls_of_unknown_cost"] else cost,
-        dollars(row["estimate_usd"], "-"),
-        dollars(row["actual_usd"], "-"),
+        "-" if row.cache_share is None else f"{row.cache_share:.0%}",
+        _short(row.output_tokens),
+        f"{cost} + ?" if known and row.calls_of_unknown_cost else cost,
+        dollars(row.estimate_usd, "-"),
+        dollars(row.actual_usd, "-"),
     )
 
 
@@ -64,21 +60,3 @@ def _short(tokens: int) -> str:
         if tokens >= 10 * size:
             return f"{tokens / size:,.0f}{unit}"
     return f"{tokens:,}"
-
-
-def _remarks(found: Mapping[str, Any]) -> list[str]:
-    total: Mapping[str, Any] = found["total"]
-    remarks = []
-    if unknown := total["calls_of_unknown_cost"]:
-        remarks.append(
-            f"What {counted(unknown, 'call')} cost is not known, as System/placet.toml has no "
-            "price of the model: [[model.price]]"
-        )
-    if unanswered := total["unanswered"]:
-        remarks.append(
-            f"{counted(unanswered, 'call')} got no answer, and may have used "
-            f"{total['lost_tokens']:,} tokens: counted at the most that it can be"
-        )
-    if since := found["since"]:
-        remarks.append(f"Since {shown_time(since)}")
-    return remarks

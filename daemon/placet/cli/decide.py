@@ -78,15 +78,16 @@ def proposal_text(found: Proposal) -> str:
     "remarks",
     multiple=True,
     metavar="R",
-    help="Guidance for the agent that widens nothing; it is written into the plan. Repeatable.",
+    help="A remark for the agent, written into the plan. It does not extend what the agent may do. "
+    "Repeatable.",
 )
 @click.option(
     "--digest",
     "bound",
     metavar="D",
     default="",
-    help="Only if the plan is what has this digest (`placet show` has it), or the "
-    "beginning of one.",
+    help="Approve only the plan with this digest. `placet show` prints it; eight digits are "
+    "enough.",
 )
 @site_option
 @json_option
@@ -132,30 +133,30 @@ def _approve(
     site: Site, case: Case, remarks: Sequence[str], bound: str, *, asks: bool, as_json: bool
 ) -> None:
     """Approve what a case asks for, and say whether the mission starts or what it waits for."""
-    seen, waits, then = None, "", "the mission continues with the wider scope"
     if asks_for_more(case):
-        if asks:  # what was shown is what is approved
-            seen = _confirmed(case.request_id, *wider_scope(site, case))
+        shown, raw = wider_scope(site, case)
+        waits, then = "", "the mission continues with the wider scope"
     else:
         raw = note_of_plan(site, case)
         found = proposal(site, case, raw)
-        waits, then = found.waits, "it waits" if found.waits else "the mission starts"
-        if asks:
-            seen = _confirmed(case.request_id, proposal_text(found), raw)
-    done = decide(site, case, "approve", remarks, bound=bound, seen=seen)
+        shown, waits = proposal_text(found), found.waits
+        then = "it waits" if waits else "the mission starts"
+    if asks:
+        _confirm(case.request_id, shown)
+    # what was shown is what is approved
+    done = decide(site, case, "approve", remarks, bound=bound, seen=raw if asks else None)
     _done(site, done, "approved", then, as_json=as_json)
     if waits:
         say(waits)
 
 
-def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:
-    """Show what would be approved and ask; return the text that was seen."""
+def _confirm(ident: str, shown: str) -> None:
+    """Show what would be approved and ask. Raises UserError without a yes."""
     echo(shown, err=True)
     if not click.confirm("Approve it?", err=True):
         raise UserError(
             "Not approved; nothing was changed.", f"Read all of it: placet show {ident}"
         )
-    return seen
 
 
 @click.command("retry")
@@ -168,7 +169,7 @@ def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:
 def retry_command(site: Site, ident: str, comments: Sequence[str], as_json: bool) -> None:
     """Ask for a new plan of a request that ended, in whatever way.
 
-    Who writes it is told what went wrong, and your comments.
+    The agent gets the failure and your comments.
     """
     must_say_something("comment", comments, "Say what to do differently", "leave the tests alone")
     case, source = to_retry(site, ident)

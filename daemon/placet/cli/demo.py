@@ -11,42 +11,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from importlib import resources
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import click
 
 from placet.case.life_cycle import State
-from placet.cli.init import init
 from placet.cli.terminal import colour, fitted
 from placet.client.cases import show
+from placet.client.demo import IDENT, await_change, prepare_demo
 from placet.client.site import Site
 from placet.client.texts import harmless
 from placet.client.words import model_line
 from placet.errors import UserError
-from placet.git.run import BOT
-from placet.git.vault_history import init_repo
-from placet.host.clock import wall
 from placet.host.state import expand_home
-from placet.sandbox.box import Level
-from placet.sandbox.probe import probe
 from placet.wording import counted
 
-PATIENCE_S = 600.0
-"""Seconds that a plan may take, and the daemon to see that it is approved."""
-STEP_S = 0.05
 MOST = 40
 """Maximum lines of a command's output that are shown."""
-IDENT = "fix-the-median"
 WHO = (
     "SELECT actor, action_type, count(*) AS rows FROM activity "
     "WHERE trace_id <> '' GROUP BY 1, 2 ORDER BY min(id)"
 )
-SCRIPTED = '[model]\nprovider = "scripted"\nname = "demo"\nscript = "System/demo-replies.toml"\n\n'
 
 
 @click.command("demo")
@@ -92,7 +80,7 @@ def called() -> str:
 
 def _play(folder: Path, *, live: bool) -> None:
     vault = folder / "vault"
-    _prepare(folder, live=live)
+    prepare_demo(folder, live=live)
     env = {**os.environ, "PLACET_STATE_HOME": str(folder / "state"), "PLACET_VAULT": str(vault)}
     site = Site(str(vault), env)
 
@@ -104,13 +92,13 @@ def _play(folder: Path, *, live: bool) -> None:
     with _daemon(site) as is_alive:
         note = "'../Fix the median.md'"
         run("Drop a request into the vault.", f"cat {note}; mv {note} Inbox/Requests/")
-        _await(site, is_alive, State.PLANNING)
+        await_change(site, is_alive, State.PLANNING)
         run("The agent wrote a plan. Read it.", f"cat Inbox/Plans/{IDENT}_plan.md")
         run(
             "Approve it: move it to System/Active.",
             f"mv Inbox/Plans/{IDENT}_plan.md System/Active/",
         )
-        _await(site, is_alive, State.REVIEW)
+        await_change(site, is_alive, State.REVIEW)
         run("Follow the work.", f"placet watch {IDENT}")
         run("Read the report.", f"cat Knowledge/Reports/*_{IDENT}.md")
     branch = shlex.quote(show(site, IDENT).branch)
@@ -120,27 +108,6 @@ def _play(folder: Path, *, live: bool) -> None:
         f"cd ../stats && git switch -q {branch} && python3 -m unittest -v",
     )
     run("The journal has every step.", f'placet journal --sql "{WHO}"')
-
-
-def _prepare(folder: Path, *, live: bool) -> None:
-    """Make the vault, the request next to it, and a repository whose test fails."""
-    vault, repository = folder / "vault", folder / "stats"
-    init(vault)
-    files = resources.files("placet.cli").joinpath("demo_files")
-    repository.mkdir(parents=True)
-    for name in ("stats.py", "test_stats.py"):
-        (repository / name).write_text(files.joinpath(f"{name}.txt").read_text())
-    excludes, message = ("__pycache__/",), "A little statistics\n"
-    init_repo(repository, excludes=excludes, author=BOT, message=message, when=wall())
-    (folder / "Fix the median.md").write_text(files.joinpath("request.md").read_text())
-    if not live:
-        replies = files.joinpath("replies.toml").read_text()
-        (vault / "System" / "demo-replies.toml").write_text(replies)
-    # Below level 3 commands are refused; here they are the demo's own.
-    accepted = {Level.NONE: "none", Level.LANDLOCK: "landlock"}.get(probe().level)
-    box = f'[commands]\nsandbox = "{accepted}"\n\n' if accepted else ""
-    portal = f'[portals.stats]\npath = "{repository}"\n'
-    (vault / "System" / "placet.toml").write_text(("" if live else SCRIPTED) + box + portal)
 
 
 @contextmanager
@@ -157,20 +124,6 @@ def _daemon(site: Site) -> Iterator[Callable[[], bool]]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _await(site: Site, is_alive: Callable[[], bool], state: State) -> None:
-    """Wait until the request is in another state than this one, and its notes are written."""
-    until = time.monotonic() + PATIENCE_S
-    while is_alive() and time.monotonic() < until:
-        with suppress(UserError):  # the daemon has not seen it yet
-            found = show(site, IDENT)
-            notes = [site.vault / path for path in (found.plan, found.report) if path]
-            if found.state != state and all(note.exists() for note in notes):
-                return
-        time.sleep(STEP_S)
-    log = (site.vault.parent / "daemon.log").read_text(errors="replace")
-    raise UserError(f"The daemon stopped making progress. It says:\n{log}")
 
 
 def _run(sentence: str, command: str, vault: Path, env: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Follow the journal by polling, for commands and for `placet events`."""
+"""Print what the daemon does as JSON: `placet events`."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ class _Commands(click.Group):
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from placet.cli.version import of_this_program  # no other command starts git to say it
+    from placet.client.version import of_this_program  # no other command starts git to say it
 
     click.echo(f"placet, version {of_this_program()}")
     ctx.exit()
@@ -304,4 +304,4 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 )
 @site_option
 def main(_: object) -> None:
-    """Turn notes into plans, wait for your approval, and carry them out on a git branch."""
+    """Turn notes into plans, wait for your approval, and run them on a git branch."""

@@ -31,18 +31,18 @@ def run_command(site: Site, once: bool, take_over: bool, verbose: bool, quiet: b
     loud = Verbosity.TROUBLE if quiet else Verbosity.DETAIL if verbose else Verbosity.EVENT
     with (
         signal_handlers() as ending,
-        StderrWriter(loud, times=not times_of_its_own(site.env), log=site.state.log) as voice,
+        StderrWriter(loud, times=not times_of_its_own(site.env), log=site.state.log) as writer,
         daemon(
             site.vault,
             site.env,
-            voice.say,
+            writer.say,
             take_over=take_over,
-            follow=voice.rows,
+            follow=writer.rows,
             ending=ending,
         ) as running,
     ):
         if not once:
-            voice.say(
+            writer.say(
                 f"watching {running.vault} ({running.watcher.mode.value}). To stop: Ctrl-C",
                 Verbosity.EVENT,
             )

@@ -5,23 +5,15 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-from dataclasses import replace
 
 import click
 
 from placet.case.transitions import diagram
+from placet.cli.drawing import drawn, is_dumb, on_terminal, styled
 from placet.cli.options import ident_argument, json_option, site_option
-from placet.cli.screen import (
-    drawn,
-    is_dumb,
-    on_terminal,
-    plans_screen,
-    show_screen,
-    status_screen,
-    styled,
-)
+from placet.cli.screen import plans_screen, show_screen, status_screen
 from placet.cli.terminal import echo
-from placet.client.cases import Status, plans, show, status
+from placet.client.cases import Status, plans, show, status, unchanging
 from placet.client.rows import patiently
 from placet.client.site import Site
 from placet.client.texts import json_text
@@ -57,7 +49,7 @@ def _print_changes(site: Site, *, as_json: bool) -> None:
     changes = site.changes()
     for _ in changes:
         found = patiently(lambda: status(Site(site.given, site.env)), changes)
-        if (now := _unchanging(found)) != before:
+        if (now := unchanging(found)) != before:
             before = now
             click.echo(json_text(found) if as_json else f"{status_screen(found)}\n")
 
@@ -72,11 +64,6 @@ def _shown(site: Site) -> str:
         shown = drawn(styled(error.what, "red"), styled(error.hint, "dim"))
         return f"{text}\n\n{shown}" if now.problem is error else shown
     return text
-
-
-def _unchanging(found: Status) -> Status:
-    """Return a status without what changes by itself: ages."""
-    return replace(found, cases=tuple(replace(case, age_s=0.0) for case in found.cases))
 
 
 @click.command("status")
@@ -112,8 +99,8 @@ def plans_command(site: Site, as_json: bool) -> None:
 def show_command(site: Site, ident: str, alone: bool, as_json: bool) -> None:
     """Show a request with its plan, its mission and its report.
 
-    ID is a request_id or the beginning of a trace_id. Of a plan that was emptied or taken away it
-    shows the text that was written last.
+    ID is a request_id or the beginning of a trace_id. If a plan was emptied or deleted, it shows
+    placet's last text of it.
     """
     found = show(site, ident)
     if alone:

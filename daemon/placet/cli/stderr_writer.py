@@ -45,7 +45,7 @@ class StderrWriter:
         self._day = datetime.now().astimezone().date()
         self._queue: queue.Queue[tuple[datetime, Verbosity, str] | None] = queue.Queue(MAX_WAITING)
         self._left_out = 0
-        self._thread = threading.Thread(target=self._write, name="voice", daemon=True)
+        self._thread = threading.Thread(target=self._write, name="stderr", daemon=True)
 
     def __enter__(self) -> StderrWriter:
         self._thread.start()

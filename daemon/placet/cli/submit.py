@@ -15,7 +15,8 @@ import click
 
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import echo, out, say
-from placet.cli.watch import await_case, follow
+from placet.cli.watch import follow
+from placet.client.follow import await_case
 from placet.client.requests import submit
 from placet.client.rows import last_row
 from placet.client.site import Site

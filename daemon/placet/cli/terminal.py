@@ -77,10 +77,15 @@ def _let_go_of_stderr() -> None:
 
 
 def _fail(error: UserError) -> NoReturn:
+    say_error(error)
+    sys.exit(error.exit_code)
+
+
+def say_error(error: UserError) -> None:
+    """Print what is wrong, and below it what helps, to stderr."""
     say(error.what)
     if hint := hint_of(error):
         echo(f"  {harmless(hint)}", err=True)
-    sys.exit(error.exit_code)
 
 
 def say(text: str) -> None:

@@ -22,12 +22,12 @@ from placet.case.question_note import option_meant
 from placet.cli.decide import proposal_text
 from placet.cli.options import site_option
 from placet.cli.screen import rendered, wider_scope
-from placet.cli.terminal import colour, echo, say
+from placet.cli.terminal import colour, echo, say, say_error
 from placet.client.cases import CaseLine, plans
 from placet.client.decisions import Done, decide, proposal, saved
 from placet.client.notes import asking_text, asks_for_more, note_of_plan
 from placet.client.site import Site
-from placet.client.texts import harmless, hint_of, shown_time
+from placet.client.texts import harmless, shown_time
 from placet.errors import UserError
 from placet.note.box import unmarked
 from placet.note.frontmatter import read_note
@@ -108,13 +108,13 @@ def _attend(site: Site, trace_id: str, *, more: int) -> bool:
         try:
             read = _read(site, trace_id)
         except UserError as error:  # the note was moved just now
-            _tell(error)
+            say_error(error)
             return True
         if read is None:
             return True
         echo(f"\n{colour(f'── {read.case.request_id}', 'white', bold=True)}{after}\n{read.shown}\n")
         if problem is not None:
-            _tell(problem)
+            say_error(problem)
         try:
             return _decided(site, read)
         except UserError as error:  # said below the note as it is now
@@ -209,9 +209,3 @@ def _answer(site: Site, read: Read, words: str) -> Done | None:
     if input(f"Answer “{harmless(answer)}” [y,n]? ").strip().casefold() != "y":
         return None
     return decide(site, read.case, "answer", [words], seen=read.raw)
-
-
-def _tell(error: UserError) -> None:
-    say(error.what)
-    if hint := hint_of(error):
-        echo(f"  {harmless(hint)}")

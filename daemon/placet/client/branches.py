@@ -67,6 +67,7 @@ from placet.host.clock import Clock
 from placet.host.config import load, portal_path
 from placet.note.frontmatter import UnsafeEdit, stamp
 from placet.note.paths import CONFIG_PATH, show
+from placet.wording import some_of
 
 SEEN_S = 3.0
 """Seconds within which a daemon sees what became of a branch: it looks every two."""
@@ -92,7 +93,7 @@ def open_branch(case: Case) -> Branch | None:
 
 
 def told_branch(case: Case) -> Branch | None:
-    """Return the branch that a case is told with, as `placet status` has it."""
+    """Return the branch that `placet status` names."""
     return case.branch
 
 
@@ -147,7 +148,7 @@ def _saved_so_far(site: Site, case: Case) -> tuple[Repo, str, str]:
 
 
 def tip_of(site: Site, ident: str) -> str:
-    """Return the commit that the branch is at with which a case is told; empty if it is gone."""
+    """Return the commit of the branch that `placet status` names; empty if it is gone."""
     _, branch, repo = mission_of(site, ident, told_branch)
     return resolve(repo, branch.ref) or ""
 
@@ -281,7 +282,7 @@ def _taken_back_by(repo: Repo, branch: Branch, merged: str) -> str:
 
 
 def became_now(site: Site, case: Case) -> str:
-    """Return what became of the branch with which a case is told, by now.
+    """Return what became of the branch that `placet status` names, by now.
 
     That is what the journal has where git does not say.
     """
@@ -524,8 +525,7 @@ def _not_of_mission(repo: Repo, branch: Branch, commits: Sequence[str]) -> list[
 
 def named(paths: Sequence[str]) -> str:
     """Return the first of these paths, for a sentence."""
-    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    return ", ".join(map(show, paths[:5])) + more
+    return some_of([*map(show, paths)], 5)
 
 
 def _undo_open(

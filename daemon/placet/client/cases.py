@@ -517,6 +517,16 @@ def status(site: Site) -> Status:
     )
 
 
+def unchanging(found: Status) -> Status:
+    """Return a status without what changes by itself: ages."""
+    return replace(found, cases=tuple(map(_ageless, found.cases)))
+
+
+def _ageless(case: CaseLine) -> CaseLine:
+    progress = None if case.progress is None else replace(case.progress, now_s=0.0)
+    return replace(case, age_s=0.0, progress=progress)
+
+
 def _waiting(intent: Intent) -> WaitingIntent:
     return WaitingIntent(intent.id, intent.what, intent.trace_id, intent.who, intent.via)
 

@@ -5,25 +5,70 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 from placet.client.site import Site
+from placet.client.texts import shown_time
 from placet.errors import UserError
 from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission
 from placet.journal.reader import open_reader
 from placet.loop.build import pricing
-from placet.wording import rfc3339
+from placet.wording import counted, rfc3339
 
-Sums = defaultdict[str, Decimal]
+Counts = defaultdict[str, Decimal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Sums over calls of the model and over ended missions."""
+
+    calls: int
+    unanswered: int
+    """Calls without an answer that may have cost something."""
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    lost_tokens: int
+    """Maximum tokens of the calls without an answer."""
+    calls_of_unknown_cost: int
+    missions: int
+    """Missions with an estimate."""
+    cache_share: float | None
+    """The part of the prompts that came from the cache; None without any."""
+    cost_usd: float
+    """Cost of the calls whose cost is known."""
+    estimate_usd: float | None
+    """Estimates of these missions; None without any."""
+    actual_usd: float | None
+    """Cost of these missions; None without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaySums(Sums):
+    """The sums of a local day, `YYYY-MM-DD`."""
+
+    day: str
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The sums since a moment: of each day, and of all."""
+
+    by: str
+    since: str | None
+    rows: tuple[DaySums, ...]
+    total: Sums
 
 
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-def cost(site: Site, since: str | None) -> dict[str, Any]:
+def cost(site: Site, since: str | None) -> Costs:
     """Return the sums of the model's calls, for each day and of all.
 
     Raises UserError for a `since` that is not a time (exit code 2), and where there is no journal.
@@ -32,20 +77,34 @@ def cost(site: Site, since: str | None) -> dict[str, Any]:
     with open_reader(site.state.journal) as reader:
         calls = reader.calls.sums_since(begin, pricing(site.in_force().config))
         missions = reader.calls.ended_since(begin)
-    days: dict[str, Sums] = {}
-    total = Sums(Decimal)
+    days: dict[str, Counts] = {}
+    total = Counts(Decimal)
     found: tuple[CallSums | EndedMission, ...] = (*calls, *missions)
     for one in found:
         day = datetime.fromisoformat(one.timestamp).astimezone().date().isoformat()
-        for sums in (days.setdefault(day, Sums(Decimal)), total):
+        for sums in (days.setdefault(day, Counts(Decimal)), total):
             for name, number in _numbers(one).items():
                 sums[name] += Decimal(str(number))
-    return {
-        "by": "day",
-        "since": begin or None,
-        "rows": [{"day": day, **_data(days[day])} for day in sorted(days)],
-        "total": _data(total),
-    }
+    rows = tuple(DaySums(day=day, **_data(days[day])) for day in sorted(days))
+    return Costs("day", begin or None, rows, Sums(**_data(total)))
+
+
+def remarks(found: Costs) -> list[str]:
+    """Return sentences on what the sums do not know, and when they begin."""
+    total, said = found.total, []
+    if unknown := total.calls_of_unknown_cost:
+        said.append(
+            f"What {counted(unknown, 'call')} cost is not known, as System/placet.toml has no "
+            "price of the model: [[model.price]]"
+        )
+    if total.unanswered:
+        said.append(
+            f"{counted(total.unanswered, 'call')} got no answer, and may have used "
+            f"{total.lost_tokens:,} tokens: counted at the most that it can be"
+        )
+    if found.since:
+        said.append(f"Since {shown_time(found.since)}")
+    return said
 
 
 def moment(given: str, now: datetime) -> datetime:
@@ -80,7 +139,7 @@ def _numbers(one: CallSums | EndedMission) -> Mapping[str, float]:
     }
 
 
-def _data(sums: Sums) -> dict[str, Any]:
+def _data(sums: Counts) -> dict[str, Any]:
     prompt = sum(sums[f"{kind}_tokens"] for kind in ("input", "cache_read", "cache_write"))
     found: dict[str, Any] = {
         name: int(sums[name])

@@ -117,7 +117,6 @@ class Proposal:
     day_usd: float | None
     """The limit of a day's work; None for none."""
     dangers: tuple[str, ...]
-    risks: tuple[str, ...]
     comments: tuple[str, ...]
     waits: str
     """Why the mission would not start at once; empty if nothing is in its way."""
@@ -172,7 +171,6 @@ def proposal(site: Site, case: Case, raw: bytes) -> Proposal:
         budget_usd=as_float(scope.budget_usd),
         day_usd=as_float(config.limits.day_usd) or None,
         dangers=tuple(dangers(scope)),
-        risks=tuple(plan.risks),
         comments=tuple(placed(one) for one in open_comments(read_note(raw).body)),
         waits=_waits(site, case, plan, config),
     )

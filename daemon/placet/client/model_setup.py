@@ -1,4 +1,4 @@
-"""Choose the settings that fit a model's server, and find limits that cannot hold."""
+"""Choose a vault's model and the settings that fit its server; find limits that cannot hold."""
 
 from __future__ import annotations
 
@@ -11,17 +11,150 @@ from typing import Any
 from placet.chat.budget import cost_usd, is_free, unkept
 from placet.chat.messages import ModelError, Usage
 from placet.chat.tiny_call import TINY, calls_tool
+from placet.client.new_vault import DEMO_SCRIPT
+from placet.client.site import Site
 from placet.errors import UserError
-from placet.host.config import Config, Key, ModelTable, PriceRow
+from placet.host.config import Config, Key, ModelTable, PriceRow, http_host, load, refused
 from placet.loop.build import prices
 from placet.models import offered, open_model
-from placet.models.server import Offered
+from placet.models.server import KEY_VARIABLE, Offered, is_here
 from placet.note.paths import show as visible
 
 LEAST_CONTEXT = 8_192
 TRY_S = 120.0
 """How long a model may take for one tiny call. A slow machine loads it first."""
 _NO_COST = ("input", "output", "cache_read", "cache_write")
+
+
+DEMO_NAME = "demo"
+"""What the scripted model of the demo is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model that a vault may begin with: its title, and the settings that it takes."""
+
+    title: str
+    settings: Mapping[Key, Any]
+    needs_key: bool = False
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def is_demo(self) -> bool:
+        """Return whether the demo's replies have to be in the vault."""
+        return self.settings.get(("model", "provider")) == "scripted"
+
+
+DEMO = ModelChoice(
+    "the scripted demo model: no model is asked, every request gets the same plan",
+    {
+        ("model", "provider"): "scripted",
+        ("model", "name"): DEMO_NAME,
+        ("model", "script"): DEMO_SCRIPT,
+    },
+)
+
+
+def vendor_model(env: Mapping[str, str]) -> ModelChoice:
+    """Return Anthropic's model, the default; its key may be missing yet."""
+    has_key = bool(env.get(KEY_VARIABLE, "").strip())
+    where = f"the key is in {KEY_VARIABLE}" if has_key else f"set its key: export {KEY_VARIABLE}=…"
+    return ModelChoice(f"Anthropic ({where})", {}, needs_key=not has_key)
+
+
+def fitting_name(model: ModelTable, provider: object) -> str:
+    """Return the model name that `provider` needs; empty to keep the present one.
+
+    Raises UserError (exit code 2) if only you know the name.
+    """
+    if provider != ModelTable().provider or model.name != DEMO_NAME:
+        return ""
+    if model.base_url:
+        raise UserError(
+            f"model.name is {DEMO_NAME}, which {visible(model.base_url)} does not have.",
+            "Name one of its models first: placet config set model.name NAME",
+            exit_code=2,
+        )
+    return ModelTable().name
+
+
+def named_model(
+    model: str | None,
+    base_url: str | None,
+    env: Mapping[str, str],
+    choose: Callable[[Sequence[str], str], str],
+) -> ModelChoice:
+    """Return the model that `--model` and `--base-url` name; at least one is given.
+
+    A server on this machine is asked for its models; `choose` and the errors are those of `fit`.
+    Raises UserError (exit code 2) for a wrong address.
+    """
+    if base_url is not None:
+        base_url = server_address(base_url)
+    if model == DEMO_NAME:
+        return DEMO
+    if base_url is None:
+        return _named({("model", "name"): model}, visible(model or ""), needs_key=True)
+    settings: dict[Key, Any] = {("model", "base_url"): base_url}
+    if is_here(base_url):
+        found = fit(base_url, model or "", env, choose)
+        title = f"{visible(found.settings[('model', 'name')])}, of {base_url}"
+        return _named({**settings, **found.settings}, title, found.remarks)
+    if model is None:
+        return _named(settings, f"that of {base_url}", needs_key=True)
+    settings[("model", "name")] = model
+    return _named(settings, f"{visible(model)}, of {base_url}", needs_key=True)
+
+
+def _named(
+    settings: Mapping[Key, Any],
+    title: str,
+    remarks: tuple[str, ...] = (),
+    *,
+    needs_key: bool = False,
+) -> ModelChoice:
+    # the vault may have had the demo model before
+    settings = {("model", "provider"): "anthropic", **settings}
+    return ModelChoice(title, settings, needs_key, remarks)
+
+
+def server_address(given: str) -> str:
+    """Return a server's address as settings have it.
+
+    Raises UserError (exit code 2) for a text that is no address.
+    """
+    base_url = given.rstrip("/")
+    if not http_host(base_url):
+        raise UserError(
+            f"{visible(given)} is not a server's address.",
+            "Write it as https://host or http://127.0.0.1:11434, without a user or a key in it.",
+            exit_code=2,
+        )
+    return base_url.removesuffix("/v1")
+
+
+def wants_key(site: Site) -> bool:
+    """Return whether the model that the vault has needs a key."""
+    model = load(site.vault).model
+    return model.provider == "anthropic" and not model.base_url
+
+
+def fitted(site: Site, path: Key, given: Any) -> Fit:
+    """Return the settings that follow from a new server on this machine, or a new name there."""
+    if path not in (("model", "base_url"), ("model", "name")) or refused(path, given):
+        return Fit({})
+    model = load(site.vault).model
+    is_address = path[-1] == "base_url"
+    base_url, name = (given.rstrip("/"), "") if is_address else (model.base_url, given)
+    if model.provider != "anthropic" or not is_here(base_url):
+        return Fit({})
+    return fit(
+        base_url,
+        name,
+        site.env,
+        lambda names, _: model.name if model.name in names else "",
+        model.price,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,15 +47,14 @@ def note_text(site: Site, case: Case, path: str) -> bytes:
 
     Raises UserError where it is not there.
     """
-    until = time.monotonic() + WRITING_S
-    while True:
+    for _ in site.changes(WRITING_S):
         with Vault(site.vault) as folder:
             raw = text_of(folder, path)
         if raw is not None:
             return raw
-        if site.daemon is None or time.monotonic() > until:
-            raise not_there(case, path)
-        time.sleep(0.05)
+        if site.daemon is None:
+            break
+    raise not_there(case, path)
 
 
 def not_there(case: Case, path: str) -> UserError:

@@ -69,7 +69,7 @@ def push_for_review(
         refs = all_refs(repo)
         into = refs.ends_in(branch.base_branch)
         base = into if f"refs/remotes/{remote}/{into}" in refs.at else default
-        address = repo.setting(f"remote.{remote.lower()}.url") or ""
+        address = repo.setting(f"remote.{remote}.url") or ""
         title, body = _words(site, case, branch, repo, report.body)
         draft = Draft(host_of(address), branch.name, base, title, body)
         if opened := open_draft(repo, draft):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -46,8 +45,12 @@ def submit(site: Site, text: str, *, title: str | None, meta: Mapping[str, Any])
     if not raw.endswith(b"\n"):
         raw += b"\n"
     if meta:
-        with _can_be_edited("The request"):
+        try:
             raw = stamp(raw, dict(meta), kind_if_none=Frontmatter(config.vault.frontmatter))
+        except UnsafeEdit as error:
+            raise UserError(
+                f"The request: {error}", "Fix its frontmatter, then try again."
+            ) from error
     try:  # whoever types it hears at once what the daemon would say in a side note
         read_request(
             f"{name}.md",
@@ -94,12 +97,3 @@ def _file_name(title: str) -> str:
     title = re.sub(r"(\.md)+\Z", "", title.strip(), flags=re.IGNORECASE)
     name = "".join(" " if c in '\\/:*?"<>|#^[]' or ord(c) < 32 else c for c in title)
     return " ".join(name.split()).strip(". ")[:80].strip() or "Request"
-
-
-@contextmanager
-def _can_be_edited(what: str) -> Iterator[None]:
-    """Turn a note whose frontmatter cannot be edited into a UserError that names it as `what`."""
-    try:
-        yield
-    except UnsafeEdit as error:
-        raise UserError(f"{what}: {error}", "Fix its frontmatter, then try again.") from error

@@ -13,7 +13,6 @@ from placet.disk.errors import RETRIED
 from placet.errors import UserError
 from placet.host.clock import wall
 from placet.note.paths import show as visible
-from placet.plan.differences import without_difference
 from placet.wording import local
 
 
@@ -57,6 +56,8 @@ def harmless(text: str) -> str:
 
 def problems(why: str, width: int) -> list[str]:
     """Return what is told of a note, each line shortened, without the difference that it shows."""
+    from placet.plan.differences import without_difference  # `placet --help` needs no markdown
+
     problem = without_difference(why).replace(":\n", ": ")
     return [on_one_line(line, width) for line in problem.splitlines()] or [""]
 

@@ -38,6 +38,7 @@ from placet.git.worktree import (
     query_place,
 )
 from placet.note.paths import show
+from placet.wording import some_of
 
 # Files that a mission's commit would not store as they are: ignored, filtered, in a submodule.
 
@@ -399,12 +400,11 @@ class Writing:
         if not differs:  # identical once committed, such as other line ends
             return None
         if more := sorted(set(differs) - wanted):
-            named = [show(path) for path in more[:MAX_NAMED]]
-            rest = f" and {len(more) - MAX_NAMED} more" if len(more) > MAX_NAMED else ""
+            named = some_of([show(path) for path in more], MAX_NAMED)
             raise ToolError(
                 "outside_scope",
                 "Nothing was committed: the commit would also change or delete "
-                f"{', '.join(named)}{rest}, which the plan does not allow. Put that back as it "
+                f"{named}, which the plan does not allow. Put that back as it "
                 "was.",
                 refused=True,
                 paths=named,

@@ -34,7 +34,7 @@ from placet.git.run import (
 )
 from placet.host.state import make_private, state_home
 from placet.note.paths import show
-from placet.wording import counted
+from placet.wording import counted, some_of
 
 _OURS = ("worktrees", "refs/heads/feat", "refs/placet", "logs/refs/heads/feat", "logs/refs/placet")
 """Git folders that placet, or git for it, writes to.
@@ -490,8 +490,7 @@ def facts_in(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
     """
     sentences = []
     if modules := modules_in(rows):
-        more = f" and {len(modules) - 5} more" if len(modules) > 5 else ""
-        named = f"{', '.join(map(ascii, modules[:5]))}{more}"
+        named = some_of([*map(ascii, modules)], 5)
         sentences.append(f"Submodules are empty folders in a worktree: {named}.")
     filters = filters_named(repo, rows)
     if "lfs" in filters:

@@ -262,9 +262,9 @@ class QuestionsTable(_Table):
 
 
 class SandboxTable(_Table):
-    """The box in which commands run.
+    """The sandbox in which commands run.
 
-    `landlock` accepts Landlock where there is nothing stronger; `none` runs them outside a box.
+    `landlock` accepts Landlock where there is nothing stronger; `none` runs them without a sandbox.
     """
 
     sandbox: Literal["auto", "landlock", "none"] = "auto"

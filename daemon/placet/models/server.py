@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import mktime_tz, parsedate_tz
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -95,6 +96,41 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def is_here(base_url: str) -> bool:
+    """Return whether an address is plain HTTP on this machine."""
+    here = http_host(base_url) in ("127.0.0.1", "::1", "localhost")
+    return here and not base_url.startswith("https:")
+
+
+PATIENCE_S = 0.5
+_NO_SUCH_PATH = frozenset({404, 405, 501})
+
+
+def speaks_messages(base_url: str) -> bool:
+    """Return whether a server on this machine has the path of the Messages API.
+
+    An empty request costs no token: a server that speaks the API refuses it. True where the server
+    cannot be reached, which says nothing against it.
+    """
+    try:
+        parts = urlsplit(base_url)
+        connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=PATIENCE_S)
+    except ValueError:
+        return True
+    try:
+        connection.request(
+            "POST",
+            parts.path.rstrip("/") + "/v1/messages",
+            b"{}",
+            {"content-type": "application/json", "anthropic-version": "2023-06-01"},
+        )
+        return connection.getresponse().status not in _NO_SUCH_PATH
+    except (OSError, HTTPException, ValueError):
+        return True
+    finally:
+        connection.close()
 
 
 @dataclass(frozen=True, slots=True)

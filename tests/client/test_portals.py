@@ -240,6 +240,13 @@ def test_changed_settings_of_portal_need_acceptance(vault: TestVault, tmp_path: 
     assert "portals.web.see" in vault.click("status").stdout
 
 
+def test_unaccepted_portal_can_be_added_again(vault: TestVault, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo")
+    vault.here()
+    vault.configure(f'[portals.code]\npath = "{repo}"\n', accepted=False)
+    assert "Programs: " in vault.click("portal", "add", "code", str(repo)).stderr
+
+
 @pytest.mark.parametrize("what", ["portal", "vault"])
 def test_nothing_becomes_repository_below_another(tmp_path: Path, what: str) -> None:
     mono = make_repo(tmp_path / "mono", {"pkg/app/a.py": "a = 1\n", "docs/x": "x\n"})

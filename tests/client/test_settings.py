@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.test_init import of_llama_server, server
 
-from placet.cli.settings import allowed
+from placet.client.settings import allowed
 from placet.host.config import Config, load, table_at
 from placet.note.paths import CONFIG_PATH
 from vaultkit import TestVault

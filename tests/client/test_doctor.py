@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
@@ -17,8 +16,9 @@ from tests.cli.test_init import listing, of_llama_server, server
 from gitkit import make_repo
 from messages_api import Answer, MessagesApi, call, reply, status, text
 from placet.chat.text_calls import call_text
-from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
+from placet.client.doctor import doctor
+from placet.client.findings import Finding
 from placet.errors import UserError
 from placet.sandbox.box import Level
 from placet.sandbox.probe import Probe
@@ -34,13 +34,13 @@ def vault(tmp_path: Path) -> TestVault:
 
 @contextmanager
 def quick() -> Iterator[None]:
-    with patch("placet.cli.doctor.probe", return_value=Probe(Level.NONE, ())):
+    with patch("placet.client.doctor.probe", return_value=Probe(Level.NONE, ())):
         yield
 
 
-def found(vault: TestVault, what: str = "") -> list[dict[str, str]]:
+def found(vault: TestVault, what: str = "") -> list[Finding]:
     with quick():
-        return [line for line in doctor(vault.site) if what in ("", line["what"])]
+        return [line for line in doctor(vault.site) if what in ("", line.what)]
 
 
 def break_everything(vault: TestVault) -> None:
@@ -65,12 +65,12 @@ def break_everything(vault: TestVault) -> None:
 def test_everything_that_is_not_good_has_a_fix(vault: TestVault) -> None:
     break_everything(vault)
     lines = found(vault)
-    bad = {line["what"] for line in lines if line["state"] != "good"}
+    bad = {line.what for line in lines if line.state != "good"}
     assert {"settings", "id", "sandbox", "model", "portal gone", "lock", "daemon"} <= bad
     assert {"work", "key"} <= bad
     for line in lines:
-        assert bool(line["helps"]) == (line["state"] != "good"), line
-    fixes = " ".join(line["helps"] for line in lines)
+        assert bool(line.helps) == (line.state != "good"), line
+    fixes = " ".join(line.helps for line in lines)
     for command in (
         "placet config accept",
         "placet config set portals.gone.path PATH",
@@ -87,9 +87,9 @@ def test_doctor_names_commands_for_damaged_journal(vault: TestVault) -> None:
     with closing(sqlite3.connect(vault.db, isolation_level=None)) as other:
         other.execute("UPDATE activity SET actor = 'human' WHERE id = 1")
     (line,) = found(vault, "journal")
-    assert line["state"] == "bad"
-    assert "placet journal verify" in line["helps"]
-    assert "placet journal path" in line["helps"]
+    assert line.state == "bad"
+    assert "placet journal verify" in line.helps
+    assert "placet journal path" in line.helps
 
 
 def test_doctor_says_one_thing_of_the_journal(
@@ -99,8 +99,8 @@ def test_doctor_says_one_thing_of_the_journal(
         raise UserError("The journal cannot be read.", "Look at its disk.")
 
     vault.here()
-    monkeypatch.setattr("placet.cli.doctor.leftover_worktrees", fails)
-    assert [line["state"] for line in found(vault, "journal")] == ["bad"]
+    monkeypatch.setattr("placet.client.doctor.leftover_worktrees", fails)
+    assert [line.state for line in found(vault, "journal")] == ["bad"]
 
 
 def test_the_commands_that_the_fixes_name_exist(vault: TestVault) -> None:
@@ -108,7 +108,7 @@ def test_the_commands_that_the_fixes_name_exist(vault: TestVault) -> None:
     named = {
         word
         for line in found(vault)
-        for word in re.findall(r"placet ([a-z]+)", line["helps"].replace("placet as yourself", ""))
+        for word in re.findall(r"placet ([a-z]+)", line.helps.replace("placet as yourself", ""))
     }
     assert {"config", "run", "resume"} <= named <= set(COMMANDS)
 
@@ -118,16 +118,16 @@ def test_doctor_checks_local_server_for_messages_api(vault: TestVault) -> None:
         vault.configure(f'[model]\nname = "qwen"\nbase_url = "{url}"\n')
         (line,) = found(vault, "model")
         assert ("POST", "/v1/messages", b"{}") in came
-    assert line["state"] == "bad"
-    assert "does not speak the Messages API" in line["found"]
-    assert "placet config set model.base_url URL" in line["helps"]
+    assert line.state == "bad"
+    assert "does not speak the Messages API" in line.found
+    assert "placet config set model.base_url URL" in line.helps
     with MessagesApi([]) as api:
         vault.configure(f'[model]\nname = "qwen"\nbase_url = "{api.url}"\n')
         (line,) = found(vault, "model")
         assert api.used == 0
-    assert line["state"] == "warn"
-    assert "does not say whether the name is right" in line["found"]
-    assert line["helps"]
+    assert line.state == "warn"
+    assert "does not say whether the name is right" in line.found
+    assert line.helps
 
 
 @pytest.mark.parametrize("listed", ["qwen", "/models/qwen.gguf"])
@@ -139,24 +139,24 @@ def test_doctor_compares_context_with_the_servers(vault: TestVault, listed: str)
         (good,) = found(vault, "model")
         vault.configure(model.format(url))
         (bad,) = found(vault, "model")
-    assert (good["state"], bad["state"]) == ("good", "bad")
-    assert "with a context of 32,768 tokens" in good["found"]
-    assert bad["helps"] == "placet config set model.context_tokens 32768"
+    assert (good.state, bad.state) == ("good", "bad")
+    assert "with a context of 32,768 tokens" in good.found
+    assert bad.helps == "placet config set model.context_tokens 32768"
 
 
 def test_doctor_names_models_of_the_server(vault: TestVault) -> None:
     with server({"/v1/messages": (400, b"{}"), **listing("a", "b")}) as (url, _):
         vault.configure(f'[model]\nname = "qwen"\nbase_url = "{url}"\n')
         (line,) = found(vault, "model")
-    assert "its server lists other models: a, b" in line["found"]
-    assert line["helps"] == "placet config set model.name a"
+    assert "its server lists other models: a, b" in line.found
+    assert line.helps == "placet config set model.name a"
 
 
 def test_doctor_finds_limit_without_price(vault: TestVault) -> None:
     vault.configure('[model]\nname = "qwen"\n[limits]\nday_usd = 10\n')
     (line,) = found(vault, "limit")
-    assert "qwen has no price, so the limit of $10 a day cannot hold." in line["found"]
-    assert line["helps"] == "If it is free: placet config set limits.day_usd 0"
+    assert "qwen has no price, so the limit of $10 a day cannot hold." in line.found
+    assert line.helps == "If it is free: placet config set limits.day_usd 0"
 
 
 ANSWER = call("answer", {"number": 2})
@@ -183,11 +183,11 @@ def test_tiny_call_shows_what_server_lacks(
 ) -> None:
     with MessagesApi([answer]) as api, quick():
         vault.configure(f'[model]\nname = "qwen"\nbase_url = "{api.url}"\ntools = "{tools}"\n')
-        lines = [one for one in doctor(vault.site, tries=True) if one["what"] == "tiny call"]
+        lines = [one for one in doctor(vault.site, tries=True) if one.what == "tiny call"]
     assert len(lines) == len(words)
     for line, said in zip(lines, words, strict=True):
-        assert said in line["found"]
-        assert bool(line["helps"]) == (line["state"] == "bad")
+        assert said in line.found
+        assert bool(line.helps) == (line.state == "bad")
 
 
 def test_doctor_reports_provider_without_server(
@@ -195,13 +195,13 @@ def test_doctor_reports_provider_without_server(
 ) -> None:
     with (
         server(listing("x")) as (url, came),
-        patch("placet.cli.doctor.model_answers", return_value=None),
+        patch("placet.client.doctor.model_answers", return_value=None),
     ):
         vault.configure(f'[model]\nname = "x"\nbase_url = "{url}"\n')
         (line,) = found(vault, "model")
     assert came == []
-    assert line["state"] == "good"
-    assert "it has no server that could be asked" in line["found"]
+    assert line.state == "good"
+    assert "it has no server that could be asked" in line.found
 
 
 def test_doctor_reports_only_readable_key_file(
@@ -212,9 +212,9 @@ def test_doctor_reports_only_readable_key_file(
     key.write_text("sk-secret\n")
     key.chmod(0o640)
     (line,) = found(vault, "key")
-    assert line["state"] == "bad"
-    assert line["helps"] == f"chmod 600 {key}"
-    assert "sk-secret" not in json.dumps(line)
+    assert line.state == "bad"
+    assert line.helps == f"chmod 600 {key}"
+    assert "sk-secret" not in str(line)
     key.chmod(0o600)
     assert found(vault, "key") == []
 
@@ -235,16 +235,16 @@ def test_doctor_reports_only_readable_key_file(
 def test_doctor_warns_of_synced_state_folder(vault: TestVault, name: str) -> None:
     vault.extra["PLACET_STATE_HOME"] = str(vault.root.parent / name)
     (line,) = found(vault, "state")
-    assert line["state"] == "warn"
-    assert f"seems to be synced ({vault.root.parent}/{name[:5]}" in line["found"]
-    assert "PLACET_STATE_HOME" in line["helps"]
+    assert line.state == "warn"
+    assert f"seems to be synced ({vault.root.parent}/{name[:5]}" in line.found
+    assert "PLACET_STATE_HOME" in line.helps
 
 
 def test_doctor_warns_of_syncthing_above_state_folder(vault: TestVault, tmp_path: Path) -> None:
     assert not found(vault, "state")
     (tmp_path / ".stfolder").mkdir()
     (line,) = found(vault, "state")
-    assert f"({tmp_path})" in line["found"]
+    assert f"({tmp_path})" in line.found
     said = vault.click("init", str(tmp_path / "another"), "--no-input").stderr
     assert "seems to be synced" in said
 
@@ -253,10 +253,10 @@ def test_doctor_warns_of_syncthing_above_state_folder(vault: TestVault, tmp_path
 def test_doctor_says_what_landlock_lacks(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch, accepted: bool
 ) -> None:
-    monkeypatch.setattr("placet.cli.doctor.probe", lambda: Probe(Level.LANDLOCK, ()))
+    monkeypatch.setattr("placet.client.doctor.probe", lambda: Probe(Level.LANDLOCK, ()))
     if accepted:
         vault.click("config", "set", "commands.sandbox", "landlock")
-    (line,) = [line for line in doctor(vault.site) if line["what"] == "sandbox"]
-    assert line["state"] == ("warn" if accepted else "bad")
-    assert ("commands.sandbox landlock" in line["helps"]) is not accepted
-    assert "modes and times" in line["helps"]
+    (line,) = [line for line in doctor(vault.site) if line.what == "sandbox"]
+    assert line.state == ("warn" if accepted else "bad")
+    assert ("commands.sandbox landlock" in line.helps) is not accepted
+    assert "modes and times" in line.helps

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.test_init import listing, of_llama_server, server
 
 from gitkit import make_repo
-from messages_api import Answer, MessagesApi, call, reply, status, text
+from messages_api import Answer, MessagesApi, call, reply, reset, status, text
 from placet.chat.text_calls import call_text
 from placet.cli.main import COMMANDS
 from placet.client.doctor import doctor
@@ -174,6 +174,7 @@ SHOWN = {"input_tokens": 300, "output_tokens": 9}
         ),
         ("auto", reply(ANSWER, usage={"input_tokens": 0, "output_tokens": 0}), ["no tokens"]),
         ("auto", status(400, "no_db_connection", "No connected db"), ["No connected db"]),
+        ("auto", reset(), ["not made: qwen at"]),
         ("text", reply(text(call_text("answer", {"number": 2})), usage=SHOWN), ["called the tool"]),
         ("text", reply(text("It is 2."), usage=SHOWN), ["wrote no call that placet can read"]),
     ],
@@ -187,7 +188,7 @@ def test_tiny_call_shows_what_server_lacks(
     assert len(lines) == len(words)
     for line, said in zip(lines, words, strict=True):
         assert said in line.found
-        assert bool(line.helps) == (line.state == "bad")
+        assert bool(line.helps) == (line.state != "good")
 
 
 def test_doctor_reports_provider_without_server(

@@ -347,7 +347,11 @@ def _tiny_lines(site: Site, config: Config) -> Iterator[Finding]:
     except UserError as error:
         yield finding("tiny call", "bad", error.what, error.hint)
     except ModelError as error:
-        yield finding("tiny call", "bad", str(error), _KEY)
+        if error.kind is ModelErrorKind.TRANSIENT:
+            helps = "It may be busy with another call: try again later."
+            yield finding("tiny call", "warn", f"not made: {error}", helps)
+        else:
+            yield finding("tiny call", "bad", str(error), _KEY)
     else:
         found = problems_of(reply, by_text=by_text)
         for problem, helps in found:

@@ -11,16 +11,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 from placet.agent.mission import failed_result, run_mission
+from placet.agent.ports import Ports
 from placet.agent.record import AUTHOR, ENDED, PLACE, MissionGit, Postponed, Record
+from placet.agent.repository import repository
 from placet.agent.work import Mission, path_of, refs
-from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
+from placet.agent.workplace import denied_in
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
-from placet.git.checkpoint import restore
+from placet.git.checkpoint import checkpoint_ref, restore
 from placet.git.history import is_ancestor
 from placet.git.repository import head, identity
 from placet.git.run import GitError, Repo, RepositoryChanged

@@ -12,10 +12,12 @@ from pathlib import Path
 from placet.agent.commits import delete_old_leftovers
 from placet.agent.mission import failed_result, place_of_mission
 from placet.agent.planner import Assignment, base_of
+from placet.agent.ports import Ports
 from placet.agent.record import AUTHOR, Postponed, Record
+from placet.agent.repository import repository
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports, denied_in, repository
+from placet.agent.workplace import denied_in
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult

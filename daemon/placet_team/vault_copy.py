@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from placet.agent.workplace import Ports
+from placet.agent.ports import Ports
 from placet.journal.writer import JournalAccess
 from placet_team.team_tables import PutBody, TouchBodies, bodies_of, known_bodies
 

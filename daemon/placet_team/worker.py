@@ -16,10 +16,10 @@ import psycopg
 from placet import __version__
 from placet.agent.mission import bug_result, run_mission
 from placet.agent.planner import draft
+from placet.agent.ports import Ports
 from placet.agent.record import Postponed
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from placet.agent.day_budget import DayBudget
+from placet.agent.ports import Ports, WorkerClone
 from placet.agent.record import PLACE, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.work import Mission, lost_marker, mission_of, path_of, refs
-from placet.agent.workplace import Ports, WorkerClone
 from placet.case.approval import approved_in
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel

@@ -14,6 +14,7 @@ from typing import Any
 
 from placet.activity import Action, Actor, Entity
 from placet.agent.drift import changed_under
+from placet.agent.ports import Ports
 from placet.agent.record import NOT_KEPT, PLACE, ROLLED_BACK, STEP, Key, Record
 from placet.agent.tool_calls import effect_of
 from placet.agent.work import (
@@ -26,7 +27,6 @@ from placet.agent.work import (
     repository_stop,
     without_temporary,
 )
-from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
 from placet.case.mission_result import ChangedFile, Drifted, MissionResult

@@ -15,9 +15,9 @@ from decimal import Decimal
 from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import day_of
 from placet.agent.model_call import BLOCKED_RETRY_S
+from placet.agent.ports import Ports
 from placet.agent.record import BEGAN, NOTICED, REPLY, WAITED, Key, Postponed, Record
 from placet.agent.tool_calls import effect_of, target
-from placet.agent.workplace import Ports
 from placet.case.mission_result import Spent
 from placet.case.waiting import WaitReason
 from placet.chat.budget import (

@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.activity import Action, Actor, Entity
-from placet.agent.checkpoints import (
-    keep,
-    keep_call,
-    keep_turn,
-    rebuild,
-    restore_worktree,
-)
+from placet.agent.checkpoints import keep, keep_call, keep_turn, rebuild, restore_worktree
 from placet.agent.commits import (
     ScopedCommit,
     clean_up,
@@ -32,6 +26,7 @@ from placet.agent.conversation import begin, rounds
 from placet.agent.drift import changed_under
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words, spent_in
+from placet.agent.ports import Ports
 from placet.agent.prompts import marked
 from placet.agent.record import (
     BRANCH,
@@ -43,6 +38,7 @@ from placet.agent.record import (
     Postponed,
     Record,
 )
+from placet.agent.repository import keep_vault, repository
 from placet.agent.steps import StepsUnderway, uncommitted
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before
 from placet.agent.work import (
@@ -55,7 +51,7 @@ from placet.agent.work import (
     repository_stop,
     without_temporary,
 )
-from placet.agent.workplace import Ports, keep_vault, repository, workplace
+from placet.agent.workplace import workplace
 from placet.case.drift import IfChanged
 from placet.case.mission_result import After, MissionResult
 from placet.case.waiting import WaitReason

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.activity import Action, Activity, Actor
+from placet.agent.ports import Ports
 from placet.agent.record import (
     ATTEMPT,
     NO_IMAGES,
@@ -24,7 +25,6 @@ from placet.agent.record import (
     Replied,
 )
 from placet.agent.tool_calls import MACHINE_RETRY_S
-from placet.agent.workplace import Ports
 from placet.case.mission_result import Spent
 from placet.case.waiting import WaitReason
 from placet.chat.budget import Amount, Price, Room, cost_usd, is_free

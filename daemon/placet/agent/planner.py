@@ -16,23 +16,12 @@ from placet.agent.commits import named
 from placet.agent.conversation import PLAIN, begin, rounds
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
+from placet.agent.ports import Ports
 from placet.agent.prompts import marked
 from placet.agent.record import BASE, EARLIER, OPENING, Opening, Postponed, Record
-from placet.agent.tool_calls import (
-    MACHINE_RETRY_S,
-    AsksPerson,
-    answered_before,
-    ask,
-    never_written,
-)
-from placet.agent.workplace import (
-    Ports,
-    command_notes,
-    denied_in,
-    keep_vault,
-    repository,
-    workplace,
-)
+from placet.agent.repository import keep_vault, repository
+from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before, ask, never_written
+from placet.agent.workplace import command_notes, denied_in, workplace
 from placet.case.callout import PlanHead, compose
 from placet.case.case import Case
 from placet.case.decision_builder import archived_path

@@ -9,9 +9,9 @@ from itertools import takewhile
 from typing import Any
 
 from placet.activity import Action, Actor
+from placet.agent.ports import Ports
 from placet.agent.prompts import marked, plan_of
 from placet.agent.record import CALL, WAITED, Begun, Key, Postponed, Record
-from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
 from placet.case.waiting import WaitReason

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from placet.agent.workplace import VAULT_EXCLUDES
+from placet.agent.repository import VAULT_EXCLUDES
 from placet.case.notes import ASKS, inspect_note
 from placet.chat.budget import DEFAULT_PRICES
 from placet.cli.portals import add_portal, propose

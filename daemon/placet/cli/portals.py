@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from placet.agent.dependencies import overlaps, proposed, why_elsewhere
-from placet.agent.workplace import Bounds, brought_by
+from placet.agent.ports import Bounds
+from placet.agent.workplace import brought_by
 from placet.case.case import CASE_JSON
 from placet.case.life_cycle import OPEN
 from placet.cli.options import json_option, site_option

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from placet.activity import Action
+from placet.agent.ports import Bounds
 from placet.agent.prompts import plan_of
 from placet.agent.record import PLACE, Recorded
 from placet.agent.replay import replay
-from placet.agent.workplace import Bounds
 from placet.case.case import Case
 from placet.cli.options import ident_argument, json_option, site_option
 from placet.cli.terminal import out, say

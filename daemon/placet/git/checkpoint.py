@@ -43,6 +43,11 @@ from placet.wording import counted
 _LONG_PATH = 3_000
 
 
+def checkpoint_ref(name: str) -> str:
+    """Return the ref of the checkpoints of the mission whose worktree has this name."""
+    return f"refs/placet/ckpt/{name}"
+
+
 def snapshot(wt: Worktree) -> str:
     """Return the tree of everything in the worktree (untracked files too, ignored not)."""
     with holding(wt.path) as held:

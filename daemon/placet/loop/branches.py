@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from placet.activity import Action, Activity, Actor, Entity
-from placet.agent.workplace import failure_of
+from placet.agent.repository import failure_of
 from placet.case.branch_fate import SeenInGit, explain_drop, settle_branch, settle_revert
 from placet.case.case import Branch
 from placet.case.commands import Decision

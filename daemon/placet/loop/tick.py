@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from placet.activity import Action
 from placet.agent.model_call import count_unseen
+from placet.agent.ports import Ports
 from placet.agent.record import Record
-from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, OPEN

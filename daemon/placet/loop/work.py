@@ -12,12 +12,12 @@ from placet.activity import Action
 from placet.agent.commits import executes
 from placet.agent.mission import bug_result
 from placet.agent.planner import Assignment
+from placet.agent.ports import Ports
 from placet.agent.prompts import digests_of, notes_of_agent
 from placet.agent.record import Postponed, Record
 from placet.agent.report import ReportData, asked_section, outcome_of
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission, mission_of
-from placet.agent.workplace import Ports
 from placet.case.approval import changed_instructions, may_begin
 from placet.case.brake import TOO_OFTEN, with_planning
 from placet.case.case import Case, NoteSeen

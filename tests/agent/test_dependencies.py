@@ -17,7 +17,7 @@ from placet.agent.dependencies import (
     proposed,
     why_elsewhere,
 )
-from placet.git.commit import ignored_files, status
+from placet.git.changes import ignored_files, status
 from placet.git.repository import head, open_repo
 from placet.git.run import Repo
 from placet.git.worktree import Worktree, add_worktree

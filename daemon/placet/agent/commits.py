@@ -33,15 +33,11 @@ from placet.case.mission_result import ChangedFile, Drifted, MissionResult
 from placet.chat.guards import Effect
 from placet.disk.confine import Root
 from placet.errors import End, Stop, ToolError, UserError
+from placet.git.attributes import found_in_modules
+from placet.git.changes import ignored_files, status
 from placet.git.checkpoint import delete_ref, leave_out, save, save_commit
-from placet.git.commit import (
-    Writing,
-    commit_message,
-    found_in_modules,
-    ignored_files,
-    status,
-    writing,
-)
+from placet.git.commit import Writing, writing
+from placet.git.commit_message import commit_message
 from placet.git.history import changes, is_ancestor
 from placet.git.index import Staged
 from placet.git.removal import (

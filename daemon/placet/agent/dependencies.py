@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from placet.disk.files import delete_tree
-from placet.git.commit import is_below, note_brought
+from placet.git.changes import is_below, note_brought
 from placet.git.repository import ignored_paths
 from placet.git.run import Repo
 from placet.git.worktree import Worktree

@@ -70,8 +70,9 @@ from placet.errors import (
     passing,
 )
 from placet.git.branch_facts import branch_facts
-from placet.git.commit import branch_gone, pins, status
+from placet.git.changes import branch_gone, status
 from placet.git.history import log
+from placet.git.pins import pins
 from placet.git.removal import abandon_worktree
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable

@@ -46,7 +46,7 @@ from placet.errors import (
     passing,
     with_last_words,
 )
-from placet.git.commit import ignored
+from placet.git.changes import ignored
 from placet.git.history import digests_at
 from placet.git.removal import remove_worktree
 from placet.git.repository import current_branch, dirty_paths, head, resolve

@@ -18,7 +18,7 @@ from placet.codec import sha256
 from placet.disk.confine import TEMPORARY
 from placet.errors import End, Stop
 from placet.git.checkpoint import checkpoint_ref
-from placet.git.commit import Pins
+from placet.git.pins import Pins
 from placet.git.run import Author, Repo, RepositoryChanged
 from placet.git.worktree import Worktree
 from placet.journal.writes import BodyDamaged

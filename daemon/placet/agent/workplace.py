@@ -13,8 +13,8 @@ from placet.agent.dependencies import Brought, bring_into, brought, overlaps, wh
 from placet.agent.ports import Bounds, Ports
 from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied
+from placet.git.attributes import attributes
 from placet.git.checkpoint import checkpoint_ref
-from placet.git.commit import attributes
 from placet.git.full_disk import undo_since
 from placet.git.repository import common_dir_at, facts_in, is_repository, modules_in, rows_at
 from placet.git.run import Repo

@@ -30,7 +30,7 @@ from placet.git.checkout import (
     where_checked_out,
 )
 from placet.git.checkpoint import checkpoint_ref, save_commit
-from placet.git.commit import commit_message
+from placet.git.commit_message import commit_message
 from placet.git.fate import (
     DROPPED,
     brought_in,

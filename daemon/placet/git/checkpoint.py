@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from placet.git.commit import approved_by_name, is_work, since_tip
+from placet.git.changes import approved_by_name, is_work, since_tip
 from placet.git.history import is_ancestor
 from placet.git.index import Allow, stage_allowed, update_ref, write_commit
 from placet.git.repository import resolve, tree_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from placet.disk.files import delete_tree
 from placet.errors import PlacetError, UserError
+from placet.git.changes import changes_in, status
 from placet.git.checkpoint import delete_ref, save, save_commit, tree_in
-from placet.git.commit import changes_in, status
 from placet.git.history import BRANCHES, refs_with
 from placet.git.index import update_ref
 from placet.git.repository import resolve, tree_of

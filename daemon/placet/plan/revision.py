@@ -22,8 +22,6 @@ from placet.plan.sections import step_title
 from placet.wording import counted
 
 TITLE = "What changed since revision"
-
-
 _TOLD = 100  # comments
 
 

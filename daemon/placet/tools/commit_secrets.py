@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from placet.disk.confine import Root
 from placet.disk.path_text import Fault
 from placet.errors import ToolError
-from placet.git.commit import Attributes, attributes, ignored, new_in_cache, not_kept_here
+from placet.git.attributes import Attributes, attributes, not_kept_here
+from placet.git.changes import ignored, new_in_cache
 from placet.git.history import content
 from placet.git.index import MAX_SEARCHED_BYTES, Staged
 from placet.git.run import Repo

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from placet.disk.confine import Root
 from placet.disk.handles import EntryKind
 from placet.errors import ToolError
-from placet.git.commit import Attributes
+from placet.git.attributes import Attributes
 from placet.plan.globs import glob_matcher
 from placet.secrets import SecretFile, redact, redact_values, secret_file, secret_values
 from placet.tools.base import Location, Workplace

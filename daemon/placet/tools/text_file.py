@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from placet.errors import ToolError
-from placet.git.commit import Attributes
+from placet.git.attributes import Attributes
 from placet.secrets import outside
 
 _END = re.compile(r"\r\n|\r|\n")

@@ -9,7 +9,8 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from placet.agent.dependencies import Brought, bring_into, brought, overlaps, why_elsewhere
+from placet.agent.copies import bring_into
+from placet.agent.dependencies import Brought, brought, overlaps, why_elsewhere
 from placet.agent.ports import Bounds, Ports
 from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied

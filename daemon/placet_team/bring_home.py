@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from placet.agent.mission import failed_result, run_mission
+from placet.agent.mission import run_mission
+from placet.agent.mission_end import failed_result
 from placet.agent.ports import Ports
 from placet.agent.record import AUTHOR, ENDED, PLACE, MissionGit, Postponed, Record
 from placet.agent.repository import repository

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from placet.agent.commits import delete_old_leftovers
-from placet.agent.mission import failed_result, place_of_mission
+from placet.agent.mission import place_of_mission
+from placet.agent.mission_end import failed_result
 from placet.agent.planner import Assignment, base_of
 from placet.agent.ports import Ports
 from placet.agent.record import AUTHOR, Postponed, Record

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from placet.agent.commits import files_between, with_kept_ref
 from placet.agent.drift import changed_under
-from placet.agent.mission import facts_after
+from placet.agent.mission_end import facts_after
 from placet.agent.model_call import spent_in
 from placet.agent.planner import facts_of
 from placet.agent.ports import Ports

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import psycopg
 
 from placet import __version__
-from placet.agent.mission import bug_result, run_mission
+from placet.agent.mission import run_mission
+from placet.agent.mission_end import bug_result
 from placet.agent.planner import draft
 from placet.agent.ports import Ports
 from placet.agent.record import Postponed

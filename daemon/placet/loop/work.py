@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action
 from placet.agent.commits import executes
-from placet.agent.mission import bug_result
+from placet.agent.mission_end import bug_result
 from placet.agent.planner import Assignment
 from placet.agent.ports import Ports
 from placet.agent.prompts import digests_of, notes_of_agent

@@ -31,10 +31,13 @@ from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
 from placet.disk.vault import Vault
 from placet.git import (
+    attributes,
+    changes,
     checkout,
     checkpoint,
     history,
     index,
+    leftovers,
     removal,
     repository,
     vault_history,
@@ -342,7 +345,7 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
     wrap(Journal, "commit", "Journal.commit")
     for module in (
         *(checkout, history, vault_history, repository, runner, index),
-        *(worktree, committing, checkpoint, removal),
+        *(worktree, committing, changes, attributes, checkpoint, removal, leftovers),
     ):
         wrap(module, "run_git", "git")
     for name in CALLS:

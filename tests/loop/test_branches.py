@@ -31,7 +31,7 @@ from placet.client import branches
 from placet.client.branches import drop, undo
 from placet.errors import UserError
 from placet.git.branch_facts import branch_facts
-from placet.git.removal import delete_leftovers
+from placet.git.leftovers import delete_leftovers
 from placet.git.repository import is_repository, open_repo
 from placet.git.worktree import add_worktree
 from placet.host.state import vault_state

@@ -40,13 +40,11 @@ from placet.git.commit import Writing, writing
 from placet.git.commit_message import commit_message
 from placet.git.history import changes, is_ancestor
 from placet.git.index import Staged
+from placet.git.leftovers import Leftover, delete_leftovers, remove_leftovers
 from placet.git.removal import (
-    Leftover,
     WorkNotKept,
     abandon_worktree,
-    delete_leftovers,
     lock_worktree,
-    remove_leftovers,
     remove_worktree,
     roll_back,
 )

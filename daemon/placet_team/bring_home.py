@@ -40,7 +40,7 @@ from placet_team.git_fetching import (
 )
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
 from placet_team.result_checks import WorkerBug, checked_end
-from placet_team.team_tables import DropRefs, DropWork, has_queue, refs_of, work_row
+from placet_team.tables import DropRefs, DropWork, has_queue, refs_of, work_row
 
 AWAY_RETRY_S = 15.0
 """Retry interval while the person's repository or the work remote is not there."""

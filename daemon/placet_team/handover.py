@@ -41,11 +41,11 @@ from placet_team.bring_home import (
     run_mission_here,
     without_checkpoints,
 )
+from placet_team.cache import TeamCache
 from placet_team.git_fetching import BASE, REMOTE_RETRY_S, leavable_by, push, redact_line
 from placet_team.git_refs import refs_at
 from placet_team.result_checks import WorkerBug, checked_end, checked_plan
-from placet_team.team_cache import TeamCache
-from placet_team.team_tables import DropWork, HandWork, TellWorker, began_here, refs_of, text_of
+from placet_team.tables import DropWork, HandWork, TellWorker, began_here, refs_of, text_of
 from placet_team.vault_copy import keep_for_workers
 from placet_team.work_item import (
     ITEM_JSON,

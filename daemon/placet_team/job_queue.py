@@ -21,7 +21,7 @@ from psycopg.errors import InsufficientPrivilege
 from placet.journal.database import DatabaseAway
 from placet_team.postgres import OPTIONS, PostgresConnection, password_of
 from placet_team.postgres_reader import READER
-from placet_team.team_tables import TASK, WORKER, has_queue
+from placet_team.tables import TASK, WORKER, has_queue
 
 _AGAIN_S = 1.0
 _SPARE_THREADS = 4

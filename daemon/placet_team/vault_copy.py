@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from placet.agent.ports import Ports
 from placet.journal.writer import JournalAccess
-from placet_team.team_tables import PutBody, TouchBodies, bodies_of, known_bodies
+from placet_team.tables import PutBody, TouchBodies, bodies_of, known_bodies
 
 MAX_NOTE_BYTES = 1_000_000
 """Maximum of a file that travels: what is larger is not a note."""

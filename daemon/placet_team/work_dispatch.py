@@ -20,8 +20,8 @@ from placet.codec import Stored
 from placet.host.config import PortalTable
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
-from placet_team.team_cache import TeamCache
-from placet_team.team_tables import (
+from placet_team.cache import TeamCache
+from placet_team.tables import (
     ANY,
     DropRefs,
     DropWork,

@@ -34,7 +34,7 @@ from placet.journal.writes import (
     LeaseLost,
     Write,
 )
-from placet_team.team_tables import LEASE_S, PutResult, WorkRow, text_of, work_row, work_rows
+from placet_team.tables import LEASE_S, PutResult, WorkRow, text_of, work_row, work_rows
 from placet_team.work_item import (
     ITEM_JSON,
     LEFT,

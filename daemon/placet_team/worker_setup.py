@@ -29,7 +29,7 @@ from placet_team.bring_home import check_refs
 from placet_team.clones import PushCarrier, borrow
 from placet_team.git_fetching import address_of_git, leavable_by
 from placet_team.git_refs import forget_worktree, loose_refs, move_refs
-from placet_team.team_tables import refs_of
+from placet_team.tables import refs_of
 from placet_team.vault_copy import unpacked
 from placet_team.work_item import WorkItem, config_of
 from placet_team.worker_journal import TeamDay, WorkerJournal

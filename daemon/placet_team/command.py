@@ -34,7 +34,7 @@ from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of
 from placet_team.postgres_plugin import require_vault
 from placet_team.postgres_schema import create_tables
-from placet_team.team_tables import ANY, WORKER, Drain
+from placet_team.tables import ANY, WORKER, Drain
 from placet_team.worker_status import status_text, team, workers_text
 
 

@@ -14,7 +14,7 @@ from placet.disk.files import delete_tree
 from placet.git.worktree import Worktree
 from placet.sandbox.brought import has_plain_parents
 from placet.sandbox.visible_paths import SYSTEM
-from placet.secrets import find_secrets, secret_file
+from placet.secret_files import find_secrets, secret_file
 
 _MAX_FILE_BYTES = 1_000_000
 _MAX_BYTES = 50_000_000

@@ -25,7 +25,7 @@ from placet.note.paths import Folder
 from placet.plan.scope import Scope
 from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Box, BoxLimits, Level, Ran
 from placet.sandbox.run import run
-from placet.secrets import git_config_secrets
+from placet.secret_files import git_config_secrets
 from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
 from placet.tools.output import Results

@@ -15,7 +15,8 @@ from placet.git.index import MAX_SEARCHED_BYTES, Staged
 from placet.git.run import Repo
 from placet.git.worktree import Worktree
 from placet.note.paths import show
-from placet.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
+from placet.secret_files import SecretFile, find_secrets, latin, redact_values, secret_file
+from placet.secrets import redact
 from placet.tools.text import known_secrets
 from placet.tools.text_file import text_file
 

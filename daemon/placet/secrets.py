@@ -339,7 +339,7 @@ def _keys(text: str) -> Iterator[Span]:
 
     A block without a beginning or end extends as far as its lines look like a key.
     """
-    begun = -1  # start of a block without an end so far
+    begun = -1  # start of a block whose end is not found yet
     past = 0  # end of the last edge
     for edge in _edges(text):
         whole = edge["edge"] == "END" and begun >= 0 and edge.start() - past <= _MAX_KEY

@@ -88,7 +88,7 @@ async def _work(
     reported = [False]
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unless_away)
-    # Procrastinate runs work in the loop's own threads, of which there are else 4 and one a core.
+    # Procrastinate runs work in the loop's own threads: by default 4 and one for each core.
     loop.set_default_executor(ThreadPoolExecutor(slots + _SPARE_THREADS))
 
     async def slot() -> None:

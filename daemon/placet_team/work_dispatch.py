@@ -35,7 +35,7 @@ from placet_team.tables import (
 
 OWNER_JSON = Stored[Owner](Owner)
 NO_WORKER_S = 15.0
-"""Seconds after which work is offered again for which there was no worker."""
+"""Seconds after which work without a worker is offered again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,7 @@ def _alike(text: str) -> str:
     """Return a note without what differs from run to run: times, durations, commits, and what a
     call cost that a kill cut off.
     """
-    text = re.sub(r" \(of which at most \$[\d.]+ for interrupted calls\)", "", text)
+    text = re.sub(r" \(at most \$[\d.]+ of it for interrupted calls\)", "", text)
     text = re.sub(r"\b\d+ (?:s|min)\b", "# s", text)  # two minutes, on a machine that is busy
     text = re.sub(r"digest `[0-9a-f]{8}`", "digest `H`", text)  # it may be letters alone
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b(?=\w*\d)[0-9a-f]{7,64}\b", "H", text))

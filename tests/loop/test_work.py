@@ -310,10 +310,7 @@ def test_work_waits_without_free_threads(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(threading.Thread, "start", refuse)
         time.pass_time(60)
         running.settle()
-        assert (
-            running.said[-1]
-            == "what became of branches cannot be looked at: can't start new thread"
-        )
+        assert running.said[-1] == "placet cannot look at branches: can't start new thread"
 
 
 def test_unreadable_branches_are_reported_once(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A worktree has what is committed. Commands also need what git ignores: installed dependencies, and
 files that a generator or a build made. Dependencies are shown read-only. Files of known generators
 are copied, after a search for secrets. Anything else comes along only if the portal's `see` or
-`copy` names it. What is brought is no part of any commit, whatever `.gitignore` and scope say.
+`copy` names it. A commit never has them, whatever `.gitignore` and scope say.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class MissionLimits:
     tool_calls: int = 0
 
     def ledger(self) -> Ledger:
-        """Return the budget and its use so far."""
+        """Return the budget and how much of it is used."""
         spent, now_s = self.spent, self.ports.clock.wall().timestamp()
         wall_s = (
             now_s - self.record.once(BEGAN, lambda: now_s) - waited_s(self.record)

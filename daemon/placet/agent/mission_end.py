@@ -208,7 +208,7 @@ def trouble_result(
 def failed_result(
     ports: Ports, mission: Mission, error: PlacetError, end: End, record: Record
 ) -> MissionResult:
-    """Return the end of a mission of which only the record is readable; `error` says why."""
+    """Return the end of a mission from its record alone; `error` says why."""
     path = path_of(ports, mission.case, record)
     return MissionResult(
         spent=spent_in(record),

@@ -71,7 +71,7 @@ def ask_model(
     `room` reserves the worst case of an attempt, or raises Stop or Postponed if there is no room. A
     failed attempt that the server may have worked on counts with its whole reservation. `spent` is
     added to; `model.called` is journalled in the transaction that records the reply. A call is
-    cancelled when the time of its room is over. `written` finds a call in the reply's text. The
+    cancelled when the time of its room ends. `written` finds a call in the reply's text. The
     reply to a prompt that does not fit the context is empty; the first one raises Stop.
 
     Raises Postponed if waiting longer would block a worker for nothing, and on a disk with less

@@ -151,7 +151,7 @@ def facts_of(plan: Plan, spent: Spent) -> dict[str, Any]:
 
 
 def _estimate(ports: Ports, complexity: Complexity, budget_usd: Decimal | None) -> list[str]:
-    """Say what missions of this size cost so far, where the journal knows of three."""
+    """Say what missions of this size cost, if the journal knows three."""
     with ports.journal.read() as reader:
         costs = reader.calls.mission_costs(complexity.value)
     found = estimate(costs, complexity, budget_usd)

@@ -265,7 +265,7 @@ class Recorded:
         return [b64decode(outcome.image) for outcome in calls if outcome and outcome.image]
 
     def replies(self) -> Sequence[Replied]:
-        """Return the model's replies so far, in order."""
+        """Return the model's recorded replies, in order."""
         found: list[Replied] = []
         while (reply := self.get(REPLY.at(len(found) + 1))) is not None:
             found.append(reply)

@@ -24,7 +24,7 @@ from placet.plan.limits import comment_excess, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Approved
 
-# `status` of a plan that may be approved: values that placet writes, none of which is a refusal
+# `status` of a plan that may be approved: values that placet writes, not refusals
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
 NO_RECORD = "There is no record that anyone approved this plan. Please review it again."
 NO_TOOLS = (

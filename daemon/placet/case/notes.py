@@ -45,7 +45,7 @@ DRAFT = "draft"
 def rejection_in(plan: NoteSeen, known: Rejection) -> Rejection:
     """Return the reason for a plan's rejection in its note: the property, and the section.
 
-    What the daemon stamped as the property is no person's word: `known` is what it stamped last.
+    A property that the daemon stamped is not your reason: `known` is what it stamped last.
     """
     own = str(plan.meta.get("rejection_reason") or "").strip()
     if own and own == known.reason.strip():

@@ -128,9 +128,8 @@ class Verbosity(IntEnum):
 class Story:
     """Turns rows into lines, in order. It remembers what need be said only once.
 
-    `trouble` is what the model's last failure was; `edited` are the requests (by trace id) of which
-    an edit was the last thing that happened: an editor that saves every few seconds makes many of
-    one.
+    `trouble` is what the model's last failure was; `edited` are the requests (by trace id) whose
+    last row was an edit: an editor that saves every few seconds makes many of them.
     """
 
     trouble: str = ""

@@ -43,7 +43,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Amounts that may be used, or are left; None is no limit.
+    """Amounts that may be used, or are left; None means no limit.
 
     `tokens` are all of a prompt's, read from a cache or not, and all of an answer's. Working time
     is spent in model and tool calls, wall time also in rests and while the daemon was down.
@@ -127,7 +127,7 @@ class Ledger:
     def remaining(self) -> Limits:
         """Return the amounts neither used nor held, never below zero.
 
-        Money is 0 if the cost so far is unknown.
+        Money is 0 while the cost is unknown.
         """
         spent = sum(self.held.values(), self.used)
         limits = self.limits

@@ -119,7 +119,7 @@ class Nudge:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A mission so far.
+    """A mission's turns and calls.
 
     `under_way` are the calls of the open turn; `nudged` has the number of turns after which the
     model was told of a pattern.
@@ -437,7 +437,7 @@ def _signs(history: History, settings: GuardSettings) -> Iterator[Sign]:
         seen = "the conversation no longer fits into the model's context"
         yield Sign(Pattern.CONTEXT_FULL, 1, 1, seen)
     if cut := count_at_end(history.steps, lambda step: step.stop_reason is StopReason.MAX_TOKENS):
-        # Two cut answers far apart are no reason to end a mission.
+        # Two cut answers far apart do not end a mission.
         yield Sign(Pattern.CUT_OFF, cut, 2, "the answer was cut off at its limit of tokens")
     if newest.calls:
         yield from _signs_of_calls(history, newest, settings)

@@ -162,7 +162,7 @@ _AT_ONCE = 500  # paths on one command line
 def note_brought(wt: Worktree, paths: Sequence[str]) -> frozenset[str]:
     """Note that placet brings these paths; return them without those that the commit has.
 
-    From then on they are no changes of the worktree.
+    From then on they do not count as changes of the worktree.
     """
     tracked: set[str] = set()
     for at in range(0, len(paths), _AT_ONCE):

@@ -21,7 +21,7 @@ MAX_NAMED = 20
 class Writing:
     """Commit changes in a locked worktree: call `changes`, then `commit`.
 
-    `caches` are the known caches with new files, which are no changes.
+    `caches` are the known caches with new files, which do not count as changes.
     """
 
     def __init__(self, wt: Worktree, place: GitDir) -> None:

@@ -28,7 +28,7 @@ def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
     return (
         f"placet deleted what it had written, to free disk space: "
         f"{counted(len(deleted), 'file')}, "
-        f"of which {len(back)} as they were again at the last checkpoint"
+        f"{len(back)} restored from the last checkpoint"
     )
 
 

@@ -69,8 +69,8 @@ def is_repository(path: Path) -> bool:
 def portal_problem(vault: Path, place: Path) -> UserError | None:
     """Return why a request cannot name a portal at `place`, None where it can.
 
-    A folder that is no repository can be one: the first request makes it one. Not so below another
-    repository, whose commits would then go into the new one.
+    A folder that is not a repository can be named: the first request makes it one. A folder inside
+    another repository cannot: commits would then go into the new one.
     """
     shown = show(str(place))
     if not os.path.isdir(place):

@@ -76,7 +76,7 @@ def take(state: LoopState, case: Case, its: CaseNotes) -> bool | None:
 
 
 def perform(state: LoopState, case: Case, its: CaseNotes, intent: Intent) -> None:
-    """Do what a person decided by a command, and record what came of it.
+    """Do what a person decided by a command, and record the result.
 
     `its` are the case's notes, which show no gesture. The intent waits until it is certain that
     these are all.
@@ -273,7 +273,7 @@ def _without_copies(state: LoopState, case: Case, its: CaseNotes) -> CaseNotes:
     if not archived:
         return its
     state.intake.unplanned |= {
-        plan.path: f"This is a copy of `{archived}`, a plan that is over. To review that plan "
+        plan.path: f"This is a copy of `{archived}`, a finished plan. To review that plan "
         "again, move it here. Delete this copy."
         for plan in back
     }

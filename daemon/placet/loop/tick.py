@@ -204,7 +204,7 @@ class Loop:
         return pending_in_s
 
     def _settle_branches(self) -> None:
-        """Record what became of branches."""
+        """Record the fate of branches."""
         if not (looked := self.branches.take()):
             return
         self.read_intents()  # a command records who did it only after the git operation

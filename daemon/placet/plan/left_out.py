@@ -69,7 +69,7 @@ class Ticked:
 
 
 def ticks(body: str) -> list[Ticked]:
-    """Return the steps of a plan's body, also of a plan of which no step is left to do."""
+    """Return the steps of a plan's body, even if every step is left out."""
     return [step for *_, step in _steps(body)]
 
 

@@ -149,7 +149,7 @@ class Handover:
                 text = ITEM_JSON.dump_json(item()).decode()
                 worker = "" if row is None else row.worker
                 work = HandWork(case.trace_id, case.generation, worker, token, text)
-                # what is handed over may have taken longer than a lease to push
+                # pushing the work may have taken longer than a lease
                 renewal = RenewLease(case.trace_id, token, self.lease_s)
                 self.journal.commit([renewal, work])
             except (Conflict, LeaseLost) as error:

@@ -50,7 +50,7 @@ BEATS = 5
 LOOK_S = 1.0
 """Seconds between two looks for what the daemon says of work under way."""
 FIRST_LOOK_S = 0.05
-"""Seconds after which a worker looks first whether it was handed what it took."""
+"""Seconds until a worker first checks whether the daemon handed it the work that it took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ def test_broken_repository_is_journalled_once(done: tuple[TestVault, Path, str])
         for times in (1, 2):
             head.write_text("garbage\n")
             hours_pass(running, time, 20)
-            assert sum("cannot be seen" in line for line in running.said) == times
+            assert sum("cannot see the fate" in line for line in running.said) == times
             failed = [r for r in vault.rows("git.ran") if "stderr" in r["metadata"]]
             assert len(failed) == times
             head.write_text(text)

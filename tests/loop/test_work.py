@@ -325,7 +325,7 @@ def test_unreadable_branches_are_reported_once(tmp_path: Path) -> None:
             running.settle()
             if running.loop.branches.thread is not None:
                 running.loop.branches.thread.join()
-        assert len([said for said in running.said if "cannot be seen" in said]) == 1
+        assert len([said for said in running.said if "cannot see the fate" in said]) == 1
 
 
 def test_mission_ended_by_another_daemon_is_not_resumed(

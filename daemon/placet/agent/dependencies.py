@@ -66,7 +66,7 @@ class Brought:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """What a person is told of: all but generated files; of many, the names of the folders."""
+        """Names for a person: all but generated files, or their folders if they are many."""
         paths = tuple(map(str, (*self.shared, *self.copied, *self.readable)))
         few = len(paths) <= _MAX_NAMED
         return paths if few else tuple(dict.fromkeys(f"**/{Path(path).name}" for path in paths))

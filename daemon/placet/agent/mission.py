@@ -153,7 +153,7 @@ def _run_mission(ports: Ports, mission: Mission, record: Record, cancel: Cancel)
     if ended is not None:
         return clean_up(ports, mission, record, repo, ended) if ended.branch else ended
     record.check_crash_loop()
-    # report from the record what was done before; do nothing more
+    # report earlier work from the record; do nothing more
     if record.halt is None and cancel.reason:
         record.halt = cancel.stop()
     with leavable(cancel.is_set):

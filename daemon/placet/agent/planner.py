@@ -181,7 +181,7 @@ def _done_before(case: Case) -> str:
 
 
 MAX_NAMED, LEAST_CHARS = 1_000, 200
-"""Most files that a planner in a small context is told of; a shorter part of a text says little."""
+"""Maximum of files for a planner with a small context; a shorter part of a text says little."""
 
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""

@@ -156,7 +156,7 @@ def never_written(write: Sequence[str], denied: Denied) -> list[str]:
     """Return a problem for each entry of a scope below a path that no mission may write."""
     found = []
     for entry in write:
-        # what stands before the first wildcard is a folder, or the whole path
+        # the part before the first wildcard is a folder, or the whole path
         parts = [*takewhile(lambda part: not set(part) & set("*?["), entry.split("/"))]
         place = "/".join(parts).strip("/")
         if place and not entry.startswith("!") and denied.protects(place):

@@ -24,8 +24,9 @@ read again in that moment, still has it. Five rules follow:
 - Work carries the case's `generation`. Voiding an approval increments it, and an outcome
   of an older generation is dropped.
 
-A decision's commands are recorded with it and performed afterwards, each as often as it takes. A
-case is not observed while it has commands to perform, so a half-done move is not a gesture.
+A decision's commands are recorded with it and performed afterwards, and retried until they
+succeed. A case is not observed while it has commands to perform, so a half-done move is not a
+gesture.
 """
 
 from __future__ import annotations

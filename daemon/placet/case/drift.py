@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 KEY = "if_changed"
-"""The key by which a plan says what is to happen when files change under it."""
+"""The key by which a plan says what happens when files change under it."""
 
 
 class IfChanged(StrEnum):

@@ -21,7 +21,7 @@ from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.sections import rejection_reason
 
 REQUEST_KEYS = ("agent", "portal", "priority", "complexity", "budget_usd")
-"""The keys by which a request says what is to be done."""
+"""The keys by which a request asks for something."""
 _PLAN_KEYS = (
     "trace_id",
     "request_id",

@@ -2,8 +2,8 @@
 
 A call is made only if its worst case still fits, so that no limit on tokens or money is ever
 passed: the prompt is counted by an upper bound and the answer by its `max_tokens`, which is lowered
-where that makes the call fit. Time cannot be held; a time limit ends the work at the next check,
-and what is left of it may serve as a time-out.
+where that makes the call fit. Time cannot be reserved. A time limit ends the work at the next
+check. The rest of it can be used as a timeout.
 """
 
 from __future__ import annotations
@@ -155,11 +155,11 @@ def _minus(limit: _N | None, gone: _N) -> _N | None:
 
 
 SHORT = 0.2
-"""The share of a limit that is left when the model is told of it."""
+"""The model hears about a limit when this share of it is left."""
 
 
 def tell(ledger: Ledger, turns_left: int, turns: int) -> str:
-    """Return what the model is told of limits that get short; empty while there is enough of all.
+    """Return what the model hears about limits that are almost used; empty if none is.
 
     `turns_left` of all `turns` counts the answer that it is about to give.
     """

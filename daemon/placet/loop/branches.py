@@ -59,7 +59,7 @@ class BranchWatch:
     _glanced_at: float = float("-inf")
 
     def take(self) -> list[BranchNews]:
-        """Return what was found since the last time, and say what could not be seen.
+        """Return new findings, and log what could not be read.
 
         A problem that stays the same is said once, and its git processes are left out.
         """

@@ -143,7 +143,7 @@ class Loop:
                 record.end_run()
 
     def _is_ours(self, reader: Reader, trace_id: str) -> bool:
-        """Return whether a case is this daemon's own work, and no worker's."""
+        """Return whether this daemon works on a case itself, not a worker."""
         return self.dispatch.team is None and not is_with_worker(reader, trace_id)
 
     def tick(self) -> Tick:

@@ -279,7 +279,7 @@ class Dispatch:
         state.threads.run_job(job, lambda: self.draft(state.ports, assignment, job.cancel))
 
     def _what_failed(self, case: Case) -> str:
-        """Return what the next planning is told of a failure.
+        """Return what the next planning reads about a failure.
 
         It is the report in the vault, with people's remarks.
         """

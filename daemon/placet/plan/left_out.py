@@ -37,7 +37,7 @@ NOT_APPROVED = "Not approved: a person left this step out. Do nothing of it."
 
 
 def text_to_do(body: str, plan: Plan) -> str:
-    """Return an approved plan's text from its title on, without what was left out.
+    """Return an approved plan's text from its title on, without the parts that were left out.
 
     Its comments, rejections and the boxes of steps go; a step that was left out is its heading.
     """

@@ -41,7 +41,7 @@ def changes_since(
         ]
     if len(answered) > _TOLD:
         lines.append(f"> - and {counted(len(answered) - _TOLD, 'comment')} more, below")
-    # what is above the title is placet's
+    # placet wrote the text above the title
     before, now = (f"\n{uncommented(text)}".partition("\n# ")[2] for text in (old, new))
     difference = diff_callout(before, now)
     if not difference:

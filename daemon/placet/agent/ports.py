@@ -50,23 +50,24 @@ class WorkerClone:
 
 @dataclass(frozen=True, slots=True)
 class Ports(Bounds):
-    """Everything outside that a worker reaches; `loop/app` makes it.
-
-    `open_model` may be called from any thread and raises ModelError. Worktrees are made below
-    `worktrees`. `say` writes to the daemon's log; `left_out` are the notes that it reported as not
-    addable to git. `leaving` is set when the daemon stops: a worker finishes the running round and
-    starts no other. `clone` is set on a worker of another machine.
-    """
+    """Everything outside that planning and missions reach; `loop/app` makes it."""
 
     worktrees: Path
+    """The folder of all worktrees."""
     journal: JournalAccess
     clock: Clock
     open_model: Callable[[], Model]
+    """May be called from any thread. Raises ModelError."""
     prices: Sequence[Price]
     retry: RetryPolicy
     say: Callable[[str], None] = lambda _: None
+    """Writes to the daemon's log."""
     making: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a folder becomes a repository."""
     left_out: set[str] = field(default_factory=set)
+    """Notes that the log already named as not addable to git."""
     leaving: Cancel = field(default_factory=Cancel)
+    """Set when the daemon stops: a conversation finishes its round and begins no other."""
     day_budget: DayBudget = field(default_factory=DayBudget)
     clone: WorkerClone | None = None
+    """Set on a worker of another machine."""

@@ -1,4 +1,4 @@
-"""Check whether a note in System/Active is approved and its mission may start."""
+"""Say what a note in System/Active approves, and why a decision has no effect."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Brought:
     def for_worktree(self, tree: Worktree, named: Sequence[str]) -> Brought:
         """Return what a worktree gets: nothing that its commit has or the plan names in full.
 
-        git then lists nothing of it among the worktree's changes.
+        Then git does not list these files as changes of the worktree.
         """
         paths = [
             str(p) for p in (*self.shared, *self.copied, *self.generated) if str(p) not in named

@@ -119,7 +119,7 @@ def ask_model(
 
 
 def _wait(error: ModelError, attempt: int, ports: Ports, record: Record, cancel: Cancel) -> None:
-    """Wait until the next attempt. Raises what `ask_model` raises if there is none here."""
+    """Wait until the next attempt. If there is none, raise the errors of `ask_model`."""
     jitter = random.random()  # noqa: S311 - nothing secret
     match next_attempt(error, attempt, ports.retry, jitter):
         case Retry(after_s):

@@ -330,7 +330,7 @@ def question_warning(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) 
 
 
 def is_question_note(note: NoteSeen, asking: Asking) -> bool:
-    """Return whether a note is the one in which this is asked."""
+    """Return whether a note asks this question."""
     at = note.meta.get("asked_at")
     if at is None:
         unreadable = bool(note.problem) and asking.asked_at.encode() in note.raw[:4096]

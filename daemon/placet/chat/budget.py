@@ -297,8 +297,8 @@ def cost_usd(
 
     None where no row names the model. `usage` must be one reply's: prices may depend on the size of
     its prompt. A dated snapshot (`claude-opus-5-5-20261001`) costs what its model costs unless it
-    has its own row. Of several rows the one for the largest prompt that this one exceeds
-    holds, and of those the newest. `free` (see `is_free`): 0, whatever the model.
+    has its own row. If several rows match, the one for the largest prompt that this one exceeds
+    holds, then the newest. 0 if `free` (see `is_free`).
     """
     if free:
         return Decimal(0)

@@ -162,7 +162,7 @@ def count_at_end(steps: Sequence[StepRecord], counts: Callable[[StepRecord], boo
 def turns_of_talk(steps: Sequence[StepRecord]) -> int:
     """Return the number of turns at the end that called no tool.
 
-    One that was paused or cut short is neither talk nor its end.
+    A turn that was paused or cut short does not count, and does not end the count.
     """
     silent = steps[len(steps) - count_at_end(steps, lambda step: not step.calls) :]
     return sum(step.stop_reason in _TALKED for step in silent)

@@ -1,7 +1,7 @@
 """Ask the kernel whether a program has a file open for writing.
 
-A read lease is granted only while nobody has. As long as placet holds it, a program that opens the
-file for writing waits, and placet can see that one does.
+The kernel grants a read lease only while no program has. As long as placet holds it, a program that
+opens the file for writing waits, and placet can see that one does.
 """
 
 from __future__ import annotations

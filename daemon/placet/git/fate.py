@@ -63,8 +63,8 @@ def commits_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[C
 def reverts_in(repo: Repo, commits: Iterable[Commit], into: str = "") -> list[Revert]:
     """Return which of these commits revert a mission's work, or revert such a revert.
 
-    A message only says where to look: a commit that leaves the files as they were reverts nothing,
-    and neither does a mission's own commit. `into` is the branch that has them.
+    A message only says where to look. A commit that leaves the files unchanged reverts nothing, and
+    a mission's own commit reverts nothing. `into` is the branch that has the commits.
     """
     found: list[Revert] = []
     reverts = [

@@ -497,7 +497,7 @@ def facts_in(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
     if "lfs" in filters:
         sentences.append(
             "Files kept with git LFS appear as small pointer files, and must not be edited. "
-            "placet merges what changes none of them."
+            "placet merges only changes to other files."
         )
     sentences += [
         f"The filter {name!a} is not run: its files appear as they are stored."

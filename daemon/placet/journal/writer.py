@@ -333,7 +333,7 @@ class SqliteStore:
         self._full_sync = False
 
     def ensure_writable(self) -> None:
-        """Raise OSError if the path names another file, or none: SQLite would write on."""
+        """Raise OSError if the path names another file or is gone: SQLite would write on."""
         if identity_of(self._path) != self._identity:
             raise OSError(
                 f"{self._path.name} was moved, deleted or replaced; put it back, or restart the"

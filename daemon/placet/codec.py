@@ -43,7 +43,7 @@ class Stored(Generic[T]):
         return _JSON.encode(value).encode("ascii")
 
     def validate_json(self, raw: str | bytes) -> T:
-        """Return what was written; raises ValueError for what is no such value."""
+        """Return what was written; raises ValueError for anything else."""
         if self._read is None:
             self._read = _reader(self._kind)
         try:
@@ -161,7 +161,7 @@ def _dataclass(kind: Any) -> _Read:
         try:
             return kind(**found)
         except TypeError as error:  # something is missing
-            raise ValueError(f"this is no {kind.__name__}: {error}") from error
+            raise ValueError(f"this is not a whole {kind.__name__}: {error}") from error
 
     return _checked(read, lambda value: isinstance(value, dict))
 

@@ -114,7 +114,7 @@ def describe_bug(error: BaseException) -> str:
 
 
 def _behind(error: BaseException | None) -> Iterator[BaseException]:
-    """Give an error, the one that it was raised from, and so on."""
+    """Yield an error, its cause, the cause's cause, and so on."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -71,7 +71,7 @@ class InMemoryToolDispatcher:
     a vault without one. `secrets` are redacted in every result. `tools` are those that can be
     called, by default all.
 
-    `calls` is every call so far: name and arguments. `plans` are the plans given to `submit_plan`,
+    `calls` has every call: name and arguments. `plans` are the plans given to `submit_plan`,
     `steps_done` number and summary of each completed step. `finished` and `gave_up` are what these
     calls said, None if they were not called. Thread-safe. Raises ToolError for a path in `files` or
     `knowledge` that no tool could name.

@@ -123,7 +123,7 @@ class ChartKind:
     """A chart's title, question and columns.
 
     `tell` formats one value, `text` all of them. A bar of `full` fills the drawing, by default the
-    highest one. The table also has the columns `besides`.
+    highest one. The table also has the columns in `besides`.
     """
 
     key: str

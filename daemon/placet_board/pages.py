@@ -626,7 +626,7 @@ def trace_page(site: Site, ident: str) -> dict[str, Any]:
 
 
 def _shown(row: CommittedRow) -> dict[str, Any]:
-    """Return a row as text; the metadata of a hand-made one may be no JSON."""
+    """Return a row as text; the metadata of a hand-made one may not be JSON."""
     try:
         data = row.details
         text, raw = facts(row.action_type, data), json_text(dict(data), indent=2)

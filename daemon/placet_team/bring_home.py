@@ -10,17 +10,20 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from placet.agent.mission import failed_result, run_mission
+from placet.agent.mission import run_mission
+from placet.agent.mission_end import failed_result
+from placet.agent.ports import Ports
 from placet.agent.record import AUTHOR, ENDED, PLACE, MissionGit, Postponed, Record
+from placet.agent.repository import repository
 from placet.agent.work import Mission, path_of, refs
-from placet.agent.workplace import Ports, checkpoint_ref, denied_in, repository
+from placet.agent.workplace import denied_in
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.errors import End, Interrupted, PlacetError, UserError, passing
-from placet.git.checkpoint import restore
+from placet.git.checkpoint import checkpoint_ref, restore
 from placet.git.history import is_ancestor
 from placet.git.repository import head, identity
 from placet.git.run import GitError, Repo, RepositoryChanged
@@ -37,7 +40,7 @@ from placet_team.git_fetching import (
 )
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
 from placet_team.result_checks import WorkerBug, checked_end
-from placet_team.team_tables import DropRefs, DropWork, has_queue, refs_of, work_row
+from placet_team.tables import DropRefs, DropWork, has_queue, refs_of, work_row
 
 AWAY_RETRY_S = 15.0
 """Retry interval while the person's repository or the work remote is not there."""

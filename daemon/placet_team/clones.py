@@ -26,7 +26,7 @@ from placet_team.git_refs import (
     move_refs,
     refs_at,
 )
-from placet_team.team_tables import PutRefs
+from placet_team.tables import PutRefs
 from placet_team.work_item import KEPT_SETTINGS, Source
 
 PUSH_RETRY_S = 15.0

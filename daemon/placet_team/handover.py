@@ -10,12 +10,15 @@ from functools import partial
 from pathlib import Path
 
 from placet.agent.commits import delete_old_leftovers
-from placet.agent.mission import failed_result, place_of_mission
+from placet.agent.mission import place_of_mission
+from placet.agent.mission_end import failed_result
 from placet.agent.planner import Assignment, base_of
+from placet.agent.ports import Ports
 from placet.agent.record import AUTHOR, Postponed, Record
+from placet.agent.repository import repository
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports, denied_in, repository
+from placet.agent.workplace import denied_in
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
@@ -38,11 +41,11 @@ from placet_team.bring_home import (
     run_mission_here,
     without_checkpoints,
 )
+from placet_team.cache import TeamCache
 from placet_team.git_fetching import BASE, REMOTE_RETRY_S, leavable_by, push, redact_line
 from placet_team.git_refs import refs_at
 from placet_team.result_checks import WorkerBug, checked_end, checked_plan
-from placet_team.team_cache import TeamCache
-from placet_team.team_tables import DropWork, HandWork, TellWorker, began_here, refs_of, text_of
+from placet_team.tables import DropWork, HandWork, TellWorker, began_here, refs_of, text_of
 from placet_team.vault_copy import keep_for_workers
 from placet_team.work_item import (
     ITEM_JSON,
@@ -146,7 +149,7 @@ class Handover:
                 text = ITEM_JSON.dump_json(item()).decode()
                 worker = "" if row is None else row.worker
                 work = HandWork(case.trace_id, case.generation, worker, token, text)
-                # what is handed over may have taken longer than a lease to push
+                # pushing the work may have taken longer than a lease
                 renewal = RenewLease(case.trace_id, token, self.lease_s)
                 self.journal.commit([renewal, work])
             except (Conflict, LeaseLost) as error:

@@ -21,7 +21,7 @@ from psycopg.errors import InsufficientPrivilege
 from placet.journal.database import DatabaseAway
 from placet_team.postgres import OPTIONS, PostgresConnection, password_of
 from placet_team.postgres_reader import READER
-from placet_team.team_tables import TASK, WORKER, has_queue
+from placet_team.tables import TASK, WORKER, has_queue
 
 _AGAIN_S = 1.0
 _SPARE_THREADS = 4
@@ -88,7 +88,7 @@ async def _work(
     reported = [False]
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unless_away)
-    # Procrastinate runs work in the loop's own threads, of which there are else 4 and one a core.
+    # Procrastinate runs work in the loop's own threads: by default 4 and one for each core.
     loop.set_default_executor(ThreadPoolExecutor(slots + _SPARE_THREADS))
 
     async def slot() -> None:

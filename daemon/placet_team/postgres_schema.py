@@ -13,7 +13,7 @@ from placet.journal.database import DatabaseAway
 from placet.journal.schema import FIRST, SCHEMA, latest
 from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, error_line, shown
 from placet_team.postgres_reader import READER
-from placet_team.team_tables import TABLES, WORKER
+from placet_team.tables import TABLES, WORKER
 
 _TYPES: tuple[tuple[str, str], ...] = (
     (

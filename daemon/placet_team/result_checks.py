@@ -11,12 +11,14 @@ from dataclasses import replace
 
 from placet.agent.commits import files_between, with_kept_ref
 from placet.agent.drift import changed_under
-from placet.agent.mission import facts_after
+from placet.agent.mission_end import facts_after
 from placet.agent.model_call import spent_in
 from placet.agent.planner import facts_of
+from placet.agent.ports import Ports
 from placet.agent.record import BASE, PLACE, Record
+from placet.agent.repository import repository
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports, command_notes, repository
+from placet.agent.workplace import command_notes
 from placet.case.callout import PlanHead, headed
 from placet.case.case import Case
 from placet.case.events import Drafted

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from placet.agent.workplace import Ports
+from placet.agent.ports import Ports
 from placet.journal.writer import JournalAccess
-from placet_team.team_tables import PutBody, TouchBodies, bodies_of, known_bodies
+from placet_team.tables import PutBody, TouchBodies, bodies_of, known_bodies
 
 MAX_NOTE_BYTES = 1_000_000
-"""Maximum of a file that travels: what is larger is not a note."""
+"""Maximum size of a file that is copied: a larger one is not a note."""
 _TREES = ("System/Agents", "Knowledge")
 _AT_ONCE = 100
 _DIGESTS: dict[Path, tuple[tuple[int, int, int], str]] = {}

@@ -20,8 +20,8 @@ from placet.codec import Stored
 from placet.host.config import PortalTable
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import LeaseLost, ReleaseLease, Write
-from placet_team.team_cache import TeamCache
-from placet_team.team_tables import (
+from placet_team.cache import TeamCache
+from placet_team.tables import (
     ANY,
     DropRefs,
     DropWork,
@@ -35,7 +35,7 @@ from placet_team.team_tables import (
 
 OWNER_JSON = Stored[Owner](Owner)
 NO_WORKER_S = 15.0
-"""Seconds after which work is offered again for which there was no worker."""
+"""Seconds after which work without a worker is offered again."""
 
 
 @dataclass(frozen=True, slots=True)

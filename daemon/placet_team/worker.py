@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 import psycopg
 
 from placet import __version__
-from placet.agent.mission import bug_result, run_mission
+from placet.agent.mission import run_mission
+from placet.agent.mission_end import bug_result
 from placet.agent.planner import draft
+from placet.agent.ports import Ports
 from placet.agent.record import Postponed
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
@@ -33,7 +34,7 @@ from placet.journal.writes import (
     LeaseLost,
     Write,
 )
-from placet_team.team_tables import LEASE_S, PutResult, WorkRow, text_of, work_row, work_rows
+from placet_team.tables import LEASE_S, PutResult, WorkRow, text_of, work_row, work_rows
 from placet_team.work_item import (
     ITEM_JSON,
     LEFT,
@@ -49,7 +50,7 @@ BEATS = 5
 LOOK_S = 1.0
 """Seconds between two looks for what the daemon says of work under way."""
 FIRST_LOOK_S = 0.05
-"""Seconds after which a worker looks first whether it was handed what it took."""
+"""Seconds until a worker first checks whether the daemon handed it the work that it took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from placet.errors import UserError
 from placet.host.config import SandboxTable, config_from
 from placet.host.state import state_home
 from placet.loop.run import signal_handlers
+from placet_team.command import checked_name
 from placet_team.postgres import checked, user_of
-from placet_team.team_command import checked_name
 from placet_team.worker import WorkerId
 from placet_team.worker_process import run
 from placet_team.worker_setup import OF_MODEL, WorkerSettings

@@ -32,7 +32,7 @@ from placet.journal.writes import (
 )
 from placet_team.postgres import PostgresConnection, shown
 from placet_team.postgres_reader import MOST_IDLE, PatientConnection, idle_connection
-from placet_team.team_tables import PutRefs, PutResult
+from placet_team.tables import PutRefs, PutResult
 
 _ERRORS: dict[str, type[Exception]] = {"PL001": LeaseLost, "PL002": Conflict, "PL003": Conflict}
 """What the functions refuse, by the code of the error."""

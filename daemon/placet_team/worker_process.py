@@ -22,11 +22,11 @@ from placet.sandbox.box import Level
 from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import make_undumpable
 from placet.wording import counted
+from placet_team.cache import GAP_S
 from placet_team.clones import clear_clones
 from placet_team.job_queue import work
 from placet_team.postgres import PostgresConnection, error_line, shown
-from placet_team.team_cache import GAP_S
-from placet_team.team_tables import (
+from placet_team.tables import (
     has_queue,
     labels_of,
     member_rows,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from placet.agent.day_budget import DayBudget
+from placet.agent.ports import Ports, WorkerClone
 from placet.agent.record import PLACE, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.work import Mission, lost_marker, mission_of, path_of, refs
-from placet.agent.workplace import Ports, WorkerClone
 from placet.case.approval import approved_in
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
@@ -29,7 +29,7 @@ from placet_team.bring_home import check_refs
 from placet_team.clones import PushCarrier, borrow
 from placet_team.git_fetching import address_of_git, leavable_by
 from placet_team.git_refs import forget_worktree, loose_refs, move_refs
-from placet_team.team_tables import refs_of
+from placet_team.tables import refs_of
 from placet_team.vault_copy import unpacked
 from placet_team.work_item import WorkItem, config_of
 from placet_team.worker_journal import TeamDay, WorkerJournal

@@ -14,7 +14,7 @@ from placet.errors import UserError
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.wording import age
-from placet_team.team_tables import (
+from placet_team.tables import (
     MemberRow,
     WorkRow,
     has_queue,

@@ -20,8 +20,8 @@ from benchkit import real
 from disks import small_disk_at
 from gitkit import commit_changes, git, make_repo, settle_home, write
 from placet.errors import ToolError
+from placet.git.attributes import found_in_modules, not_kept_here
 from placet.git.checkpoint import save
-from placet.git.commit import found_in_modules, not_kept_here
 from placet.git.repository import head, identity, open_repo
 from placet.git.vault_history import init_repo
 from placet.git.worktree import add_worktree

@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 
 from gitkit import git, make_repo, write
-from placet.agent.dependencies import (
-    bring_into,
-    brought,
-    overlaps,
-    proposed,
-    why_elsewhere,
-)
-from placet.git.commit import ignored_files, status
+from placet.agent.copies import bring_into
+from placet.agent.dependencies import brought, overlaps, proposed, why_elsewhere
+from placet.git.changes import ignored_files, status
 from placet.git.repository import head, open_repo
 from placet.git.run import Repo
 from placet.git.worktree import Worktree, add_worktree

@@ -20,7 +20,6 @@ from gitkit import git, settle_home, write
 from placet.agent import steps as executor
 from placet.agent.record import Record
 from placet.agent.steps import StepsUnderway
-from placet.agent.workplace import Workplace
 from placet.case.case import Case
 from placet.case.life_cycle import State
 from placet.disk.confine import Root
@@ -33,6 +32,7 @@ from placet.plan.plan import LiteralCall, Plan, Step, render_plan
 from placet.plan.scope import Scope
 from placet.sandbox.box import Level
 from placet.sandbox.run import Box
+from placet.tools.base import Workplace
 from placet.tools.control import CompleteStep
 
 TICKED = f"- [x] {BOX_WORDS}"

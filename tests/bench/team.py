@@ -25,7 +25,7 @@ from placet.journal.writes import AddActivity, AddRecord, Guard
 from placet.sandbox.box import Level
 from placet_team.job_queue import work
 from placet_team.postgres import PostgresConnection
-from placet_team.team_tables import PutResult, WorkRow, queues_for
+from placet_team.tables import PutResult, WorkRow, queues_for
 from placet_team.work_dispatch import OWNER_JSON
 from placet_team.work_item import packed_result
 from placet_team.worker import Worker, WorkerId

@@ -15,13 +15,7 @@ import pytest
 from messages_api import MessagesApi, call, reply
 from placet.case.case import Branch, Case, KnownPlan, Request
 from placet.case.estimate import against_estimate, estimate, median
-from placet.case.explain import (
-    advice,
-    continued_request,
-    explain_state,
-    of_last_mission,
-    what_happened,
-)
+from placet.case.explain import advice, explain_state, of_last_mission, what_happened
 from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.client.notes import not_there
@@ -201,31 +195,6 @@ def test_estimate_warns_of_a_budget_below_it(budget: str, warned: bool) -> None:
     assert found is not None
     assert found.sentence.endswith("may stop before it is done.") is warned
     assert ("This plan's budget is $0.10:" in found.sentence) is warned
-
-
-def test_continued_request_lists_finished_and_open_work() -> None:
-    plan = Plan("Mend it", "Soon.", (Step("One"), Step("Two")), Scope())
-    facts = {
-        "reason": "budget",
-        "files_changed": ["a.py"],
-        "kept": "refs/placet/failed/x",
-        "kept_commit": "c0ffee",
-    }
-    done = [Row(1, "step.completed", {"step": 1})]
-    text = continued_request(CASE, plan, facts, "no\n# money", done)
-    assert text.startswith("---\nagent: default\nportal: code\n---\n# Continue: Mend it\n")
-    assert "- 2. Two\n\nThe earlier attempt had done:\n- 1. One\n" in text
-    assert "base_commit: c0ffee" in text
-    assert "\n# money" not in text
-
-
-def test_continued_request_escapes_model_text() -> None:
-    beacon = "![x](https://example.com/?q) %% hidden"
-    plan = Plan(beacon, beacon, (Step(beacon), Step(beacon)), Scope())
-    done = [Row(1, "step.completed", {"step": 1})]
-    text = continued_request(CASE, plan, {"reason": "gave_up"}, beacon, done)
-    assert text.count("example.com") == text.count("!\\[x") + text.count("\\![x") == 5
-    assert " %% " not in text
 
 
 @pytest.mark.parametrize(

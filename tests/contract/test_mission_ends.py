@@ -507,7 +507,7 @@ def test_interrupted_call_is_costed_as_upper_bound(tmp_path: Path, broken: Any) 
         if row["action_type"] in ("model.called", "model.failed")
     )
     assert (
-        f"for ${whole:.4f} (of which at most ${lost['cost_usd']:.4f} for interrupted calls)"
+        f"for ${whole:.4f} (at most ${lost['cost_usd']:.4f} of it for interrupted calls)"
         in vault.plan().read_text()
     )
     assert vault.rows("plan.created")[0]["metadata"]["cost_usd"] == pytest.approx(whole)

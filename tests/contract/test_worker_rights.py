@@ -25,7 +25,7 @@ from placet.journal.writes import (
     Write,
 )
 from placet_team.postgres import PostgresConnection
-from placet_team.team_tables import PutRefs, PutResult, PutWork, queue_of, work_rows
+from placet_team.tables import PutRefs, PutResult, PutWork, queue_of, work_rows
 from placet_team.worker import Worker, WorkerId
 from teamkit import Workers, handed, journal_in, journal_of, team_database
 

@@ -21,8 +21,8 @@ import pytest
 from gitkit import commit_changes, git, make_repo, write
 from placet.errors import PlacetError, passing
 from placet.git import checkpoint, index, repository, worktree
-from placet.git import commit as committing
 from placet.git import run as runner
+from placet.git.changes import status
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -214,7 +214,7 @@ def test_the_repositorys_settings_count_as_with_git(
     sha = commit_changes(wt, "Change\n", BOB, WHEN)
     assert sha is not None
     assert git(wt.path, "rev-parse", f"{sha}^{{tree}}") == expected
-    assert committing.status(wt) == []
+    assert status(wt) == []
 
 
 def test_attributes_that_are_in_no_commit_count(tmp_path: Path) -> None:

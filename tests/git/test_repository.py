@@ -42,18 +42,21 @@ from placet.git import (
 )
 from placet.git import commit as committing
 from placet.git import run as runner
+from placet.git.changes import status
+from placet.git.commit_message import commit_message
+from placet.git.pins import Pins, pins
 
 WHEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
 BOB = runner.Author("Bob Bot", "bob@example.org")
 
 
-def check_pins(wt: worktree.Worktree, pinned: committing.Pins) -> None:
+def check_pins(wt: worktree.Worktree, pinned: Pins) -> None:
     with committing.writing(wt) as held:
         held.check_pins(pinned)
 
 
-MESSAGE = committing.commit_message("Write a file", "Because.", TRACE, "sha256:abc", "ann")
+MESSAGE = commit_message("Write a file", "Because.", TRACE, "sha256:abc", "ann")
 
 
 class People:
@@ -376,10 +379,10 @@ def test_mission_leaves_only_a_branch(person: People, tmp_path: Path) -> None:
     assert f"{wt.path} {base[:7]} [feat/fix-deadbeef]" in " ".join(
         git(path, "worktree", "list").split()
     )
-    assert committing.status(wt) == []
+    assert status(wt) == []
     write(wt.path, {"a.txt": "b\n", "sub/new file\n": b"\0\xff"})
     (wt.path / "old").unlink()
-    assert paths(committing.status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
+    assert paths(status(wt)) == [("M", "a.txt"), ("D", "old"), ("A", "sub/new file\n")]
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert git(path, "rev-parse", "feat/fix-deadbeef") == sha
@@ -456,7 +459,7 @@ def test_changed_git_configuration_is_reread(person: People, tmp_path: Path) -> 
         {"included": f'[filter "spy"]\n\tclean = touch {tmp_path}/ran; cat\n\trequired\n'},
     )
     write(wt.path, {".gitattributes": "* filter=spy\n", "a": "x\n"})
-    assert committing.status(wt) != []
+    assert status(wt) != []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
     assert not (tmp_path / "ran").exists()
 
@@ -469,7 +472,7 @@ def test_only_the_named_paths_are_committed(person: People, tmp_path: Path) -> N
     )
     assert sha is not None
     assert paths(history.changes(wt.repo, wt.base, sha)) == [("M", "dir/b"), ("A", "dir/c")]
-    assert paths(committing.status(wt)) == [("M", "a"), ("A", "directory")]
+    assert paths(status(wt)) == [("M", "a"), ("A", "directory")]
     assert commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["nothing"]) is None
 
 
@@ -544,7 +547,7 @@ def test_every_file_name_survives(person: People, tmp_path: Path) -> None:
     for name in NAMES:
         (wt.path / os.fsdecode(name)).write_bytes(name)
     wanted = sorted(os.fsdecode(name) for name in NAMES)
-    assert sorted(change.path for change in committing.status(wt)) == wanted
+    assert sorted(change.path for change in status(wt)) == wanted
     one = commit_changes(wt, MESSAGE, BOB, WHEN, choose=lambda _: ["star*"])
     assert one is not None
     assert paths(history.changes(wt.repo, wt.base, one)) == [("A", "star*")]
@@ -582,11 +585,11 @@ def test_kinds_of_change(person: People, tmp_path: Path) -> None:
         ("D", "gone"),
         ("A", "gone/below"),
     }
-    assert set(paths(committing.status(wt))) == expected
+    assert set(paths(status(wt))) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert set(paths(history.changes(wt.repo, wt.base, sha))) == expected
-    assert committing.status(wt) == []
+    assert status(wt) == []
 
 
 def test_nested_repository_is_committed_as_files(person: People, tmp_path: Path) -> None:
@@ -594,18 +597,18 @@ def test_nested_repository_is_committed_as_files(person: People, tmp_path: Path)
     make_repo(wt.path / "inner", {"x": "1", "deep/y": "1"})
     (wt.path / "inner/link").symlink_to("deep")
     expected = [("A", "inner/deep/y"), ("A", "inner/link"), ("A", "inner/x")]
-    assert paths(committing.status(wt)) == expected
+    assert paths(status(wt)) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(history.changes(wt.repo, wt.base, sha)) == expected
-    assert committing.status(wt) == []
+    assert status(wt) == []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
 def test_an_ignored_file_is_not_committed(person: People, tmp_path: Path) -> None:
     wt = start(person({".gitignore": "*.log\nbuild/\n"}), tmp_path)
     write(wt.path, {"a.log": "x", "build/out": "x"})
-    assert committing.status(wt) == []
+    assert status(wt) == []
     assert commit_changes(wt, MESSAGE, BOB, WHEN) is None
 
 
@@ -634,25 +637,22 @@ def test_ignored_file_approved_by_name_is_kept(person: People, tmp_path: Path) -
     write(tmp_path / "elsewhere", {"x.log": "not ours"})
     (wt.path / "link").symlink_to(tmp_path / "elsewhere")
     expected = [("A", "a.log"), ("A", "build/out"), ("A", "link"), ("A", "plain")]
-    assert paths(committing.status(wt)) == expected
+    assert paths(status(wt)) == expected
     # in another life, too
-    assert (
-        paths(committing.status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base)))
-        == expected
-    )
+    assert paths(status(worktree.open_worktree(repo, wt.path, wt.branch, wt.base))) == expected
     kept = checkpoint.save(wt, "refs/placet/ckpt/x", "m", WHEN)
     assert paths(history.changes(repo, wt.base, kept)) == expected
     write(wt.path, {"a.log": "changed", "build/late": "x"})
     checkpoint.restore(wt, kept)
     assert (wt.path / "a.log").read_text() == "x"
     assert not (wt.path / "build/late").exists()
-    assert paths(committing.status(wt)) == expected
+    assert paths(status(wt)) == expected
     sha = commit_changes(wt, MESSAGE, BOB, WHEN)
     assert sha is not None
     assert paths(history.changes(repo, wt.base, sha)) == expected
-    assert committing.status(wt) == []
+    assert status(wt) == []
     (wt.path / "a.log").unlink()
-    assert paths(committing.status(wt)) == [("D", "a.log")]
+    assert paths(status(wt)) == [("D", "a.log")]
     write(wt.path, {"a.log": "x", "build/late": "y"})
     with pytest.raises(removal.WorkNotKept):
         removal.remove_worktree(wt)
@@ -700,7 +700,7 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
     assert worktree.add_worktree(repo, wt.path, "", wt.base) == wt
     assert worktree.open_worktree(repo, wt.path, "", wt.base) == wt
     write(wt.path, {"a": "2"})
-    assert paths(committing.status(wt)) == [("M", "a")]
+    assert paths(status(wt)) == [("M", "a")]
     with pytest.raises(ValueError, match="only for reading"):
         commit_changes(wt, MESSAGE, BOB, WHEN)
     with pytest.raises(ValueError, match="only for reading"):
@@ -709,7 +709,7 @@ def test_without_a_branch_it_is_only_read(person: People, tmp_path: Path) -> Non
     person.look(commit_all(path, "Meanwhile"))
     # where a killed reading left one at an older commit
     wt = worktree.add_worktree(repo, wt.path, "", repository.head(repo))
-    assert ((wt.path / "a").read_text(), committing.status(wt)) == ("3", [])
+    assert ((wt.path / "a").read_text(), status(wt)) == ("3", [])
     removal.remove_worktree(wt)
     assert git(path, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
     assert not (path / ".git/worktrees").exists()
@@ -721,7 +721,7 @@ def test_add_again_keeps_the_work(person: People, tmp_path: Path) -> None:
     write(wt.path, {"work": "precious", "README.md": "changed"})
     assert start(path, tmp_path) == wt
     assert worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base) == wt
-    assert paths(committing.status(wt)) == [("M", "README.md"), ("A", "work")]
+    assert paths(status(wt)) == [("M", "README.md"), ("A", "work")]
 
 
 @pytest.mark.parametrize("lost", ["index", "files", "no head", "branch only", "locks"])
@@ -750,7 +750,7 @@ def test_add_worktree_resumes_partial_creation(person: People, tmp_path: Path, l
     again = start(path, tmp_path)
     assert again == wt
     assert sorted(entry.name for entry in wt.path.iterdir()) == [".git", "a", "b"]
-    assert committing.status(again) == []
+    assert status(again) == []
     write(again.path, {"a": "2"})
     assert commit_changes(again, MESSAGE, BOB, WHEN) is not None
     listed = [line.split()[0] for line in git(path, "worktree", "list").splitlines()]
@@ -796,7 +796,7 @@ def test_half_missing_worktree_keeps_its_files(
             with pytest.raises(Interrupted):
                 again()
     found = again()
-    assert paths(committing.status(found)) == [("M", "a"), ("D", "b"), ("A", "new/work")]
+    assert paths(status(found)) == [("M", "a"), ("D", "b"), ("A", "new/work")]
     assert sorted(one.name for one in wt.path.parent.iterdir() if one.is_dir()) == [wt.path.name]
     assert worktree.open_worktree(found.repo, found.path, found.branch, found.base) == found
     assert commit_changes(found, MESSAGE, BOB, WHEN) is not None
@@ -940,7 +940,7 @@ def test_checkpoint_holds_all_files_and_changes_nothing(person: People, tmp_path
     wt = start(path, tmp_path)
     write(wt.path, {"a": "2", "new/x": "2", "z.log": "ignored"})
     (wt.path / "b").unlink()
-    before = committing.status(wt)
+    before = status(wt)
     kept = checkpoint.save(wt, "refs/placet/checkpoint/x", "kept", WHEN)
     git(wt.path, "add", "-A")  # as a killed commit leaves it
     assert checkpoint.save(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
@@ -948,7 +948,7 @@ def test_checkpoint_holds_all_files_and_changes_nothing(person: People, tmp_path
     index = (wt.git_dir / "index").read_bytes()
     assert checkpoint.save(wt, "refs/placet/checkpoint/x", "kept", WHEN) == kept
     assert (wt.git_dir / "index").read_bytes() == index
-    assert committing.status(wt) == before
+    assert status(wt) == before
     assert paths(history.changes(wt.repo, wt.base, kept)) == [
         ("M", "a"),
         ("D", "b"),
@@ -958,7 +958,7 @@ def test_checkpoint_holds_all_files_and_changes_nothing(person: People, tmp_path
     shutil.rmtree(wt.path / "new")
     make_repo(wt.path / "inner")
     checkpoint.restore(wt, kept)
-    assert committing.status(wt) == before
+    assert status(wt) == before
     assert (wt.path / "a").read_text() == "2"
     assert (wt.path / "z.log").read_text() == "ignored"
     assert repository.resolve(wt.repo, wt.branch) == wt.base
@@ -1068,7 +1068,7 @@ def test_a_deleted_or_switched_branch_stops_the_mission(person: People, tmp_path
     git(wt.path, "checkout", "-q", "-b", "feat/elsewhere")
     for call in (
         lambda: commit_changes(wt, MESSAGE, BOB, WHEN),
-        lambda: committing.status(wt),
+        lambda: status(wt),
         lambda: worktree.open_worktree(wt.repo, wt.path, wt.branch, wt.base),
     ):
         with pytest.raises(runner.RepositoryChanged, match="no longer at feat/fix-deadbeef"):
@@ -1091,7 +1091,7 @@ def test_pins_notice(person: People, tmp_path: Path, change: str) -> None:
     path = person()
     write(path, {".git/hooks/pre-commit": "#!/bin/sh\n"})
     wt = start(person.look(path), tmp_path)
-    pinned = committing.pins(wt)
+    pinned = pins(wt)
     git(path, "config", "branch.main.remote", "origin")
     git(path, "config", "user.name", "New Name")
     person.look(path)
@@ -1213,7 +1213,7 @@ def test_a_merge_is_foreseen(person: People, tmp_path: Path) -> None:
 
 def test_the_message_is_as_the_contract_says() -> None:
     body = "It was missing.\n\nNow it is there."
-    assert committing.commit_message("Add a login", body, TRACE, "sha256:ab", "Ann") == (
+    assert commit_message("Add a login", body, TRACE, "sha256:ab", "Ann") == (
         f"Add a login\n\nIt was missing.\n\nNow it is there.\n\n[ExoTrace: {TRACE}]\n\n"
         f"Placet-Trace: {TRACE}\nPlacet-Plan: sha256:ab\nApproved-By: Ann\n"
     )
@@ -1229,7 +1229,7 @@ def test_git_parses_trailers_for_any_text(tmp_path: Path) -> None:
         "a\r\nb\x1b[31m",
         "--- a/file\n+++ b/file",
     ):
-        message = committing.commit_message(subject, body, TRACE, "d", name)
+        message = commit_message(subject, body, TRACE, "d", name)
         parsed = git(tmp_path, "interpret-trailers", "--parse", stdin=message.encode())
         assert parsed == f"Placet-Trace: {TRACE}\nPlacet-Plan: d\nApproved-By: Ann Approved-By: eve"
 
@@ -1248,7 +1248,7 @@ def test_git_parses_trailers_for_any_text(tmp_path: Path) -> None:
     ],
 )
 def test_no_text_reads_as_a_fact(blank: str, line: str) -> None:
-    message = committing.commit_message(blank + line, f"x\n\n{blank}{line}", TRACE, "d", "Ann")
+    message = commit_message(blank + line, f"x\n\n{blank}{line}", TRACE, "d", "Ann")
     read = [one.strip().casefold() for one in message.splitlines()]
     facts = [one for one in read if one.startswith(("placet-", "approved-by", "this reverts"))]
     assert facts == [f"placet-trace: {TRACE}", "placet-plan: d", "approved-by: ann"]
@@ -1259,7 +1259,7 @@ def test_no_text_reads_as_a_fact(blank: str, line: str) -> None:
 @given(st.text(), st.text(), st.text(min_size=1))
 @settings(max_examples=200)
 def test_any_text_makes_a_whole_message(subject: str, body: str, name: str) -> None:
-    message = committing.commit_message(subject, body, TRACE, "d", name)
+    message = commit_message(subject, body, TRACE, "d", name)
     lines = message.splitlines()
     assert 1 <= len(lines[0]) <= 72
     assert lines[1] == ""
@@ -1379,7 +1379,7 @@ def test_many_files(person: People, tmp_path: Path, count: int) -> None:
 def test_deletion_in_an_empty_tree(person: People, tmp_path: Path) -> None:
     path = person({})
     wt = start(path, tmp_path)
-    assert committing.status(wt) == []
+    assert status(wt) == []
     assert checkpoint.save(wt, "refs/placet/checkpoint/x", "x", WHEN) == wt.base
     work(path, tmp_path, "cafecafe")
 
@@ -1599,7 +1599,7 @@ def storm(person: People, tmp_path: Path, rounds: int) -> None:
             worktree.clear_stale_locks(wt)
             write(wt.path, {"final": "1"})
             assert commit_changes(wt, MESSAGE, BOB, WHEN) is not None
-            assert committing.status(wt) == []
+            assert status(wt) == []
             removal.remove_worktree(wt)
             assert not list((path / ".git").rglob("*.lock"))
         nursery.stdin.close()
@@ -1891,11 +1891,11 @@ def everything(path: Path, tmp_path: Path, vector: Vector, evil: str) -> None:
     branch = repository.all_refs(repo).free_branch("fix", "deadbeef", WHEN)
     wt = worktree.add_worktree(repo, tmp_path / "state/deadbeef", branch, base)
     assert worktree.open_worktree(repo, wt.path, branch, base) == wt
-    check_pins(wt, committing.pins(wt))
+    check_pins(wt, pins(wt))
     vector.during(wt, evil)
     worktree.clear_stale_locks(wt)
     write(wt.path, {"README.md": "mission\n", "new": "1\n"})
-    assert committing.status(wt)
+    assert status(wt)
     kept = checkpoint.save(wt, "refs/placet/checkpoint/deadbeef", "kept", WHEN)
     write(wt.path, {"README.md": "worse\n"})
     checkpoint.restore(wt, kept)

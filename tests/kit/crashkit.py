@@ -31,10 +31,13 @@ from gitkit import git, make_repo, settle_home
 from placet.agent.record import Record
 from placet.disk.vault import Vault
 from placet.git import (
+    attributes,
+    changes,
     checkout,
     checkpoint,
     history,
     index,
+    leftovers,
     removal,
     repository,
     vault_history,
@@ -276,7 +279,7 @@ def _alike(text: str) -> str:
     """Return a note without what differs from run to run: times, durations, commits, and what a
     call cost that a kill cut off.
     """
-    text = re.sub(r" \(of which at most \$[\d.]+ for interrupted calls\)", "", text)
+    text = re.sub(r" \(at most \$[\d.]+ of it for interrupted calls\)", "", text)
     text = re.sub(r"\b\d+ (?:s|min)\b", "# s", text)  # two minutes, on a machine that is busy
     text = re.sub(r"digest `[0-9a-f]{8}`", "digest `H`", text)  # it may be letters alone
     return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"\b(?=\w*\d)[0-9a-f]{7,64}\b", "H", text))
@@ -342,7 +345,7 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
     wrap(Journal, "commit", "Journal.commit")
     for module in (
         *(checkout, history, vault_history, repository, runner, index),
-        *(worktree, committing, checkpoint, removal),
+        *(worktree, committing, changes, attributes, checkpoint, removal, leftovers),
     ):
         wrap(module, "run_git", "git")
     for name in CALLS:

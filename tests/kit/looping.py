@@ -15,7 +15,7 @@ from typing import Any
 
 from placet.agent.mission import run_mission
 from placet.agent.planner import draft
-from placet.agent.workplace import Ports
+from placet.agent.ports import Ports
 from placet.case.case import Case
 from placet.case.lease import Owner
 from placet.case.waiting import Hold

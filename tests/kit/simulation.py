@@ -24,10 +24,10 @@ from pathlib import Path
 
 from placet.activity import Action, Activity, Actor
 from placet.agent.planner import Assignment
+from placet.agent.ports import Ports
 from placet.agent.record import CALL, Begun, Key, Postponed, Record
 from placet.agent.tool_calls import AsksPerson, answered_before
 from placet.agent.work import Mission
-from placet.agent.workplace import Ports
 from placet.case.case import CASE_JSON, Case, NoteSeen
 from placet.case.commands import COMMAND_JSON, Edit
 from placet.case.events import Asked, Drafted, PlanningFailed

@@ -23,11 +23,11 @@ from placet.case.lease import Owner
 from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, PutText
+from placet_team.command import let_in as insert_worker
 from placet_team.job_queue import make_queue
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import create_tables
-from placet_team.team_command import let_in as insert_worker
-from placet_team.team_tables import HandWork, PutWork, queue_of
+from placet_team.tables import HandWork, PutWork, queue_of
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_setup import OF_MODEL
 from vaultkit import TestVault, make_vault, until

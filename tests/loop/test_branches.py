@@ -31,7 +31,7 @@ from placet.client import branches
 from placet.client.branches import drop, undo
 from placet.errors import UserError
 from placet.git.branch_facts import branch_facts
-from placet.git.removal import delete_leftovers
+from placet.git.leftovers import delete_leftovers
 from placet.git.repository import is_repository, open_repo
 from placet.git.worktree import add_worktree
 from placet.host.state import vault_state
@@ -177,7 +177,7 @@ def test_broken_repository_is_journalled_once(done: tuple[TestVault, Path, str])
         for times in (1, 2):
             head.write_text("garbage\n")
             hours_pass(running, time, 20)
-            assert sum("cannot be seen" in line for line in running.said) == times
+            assert sum("cannot see the fate" in line for line in running.said) == times
             failed = [r for r in vault.rows("git.ran") if "stderr" in r["metadata"]]
             assert len(failed) == times
             head.write_text(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import threading
 from dataclasses import replace
@@ -13,16 +12,14 @@ import pytest
 
 from looping import Fake, Running, Time, bare_vault, greeter, looping, says
 from messages_api import MessagesApi, call, closed_port, reply
-from placet.agent.day_budget import day_of
 from placet.agent.model_call import LEAST_FREE_BYTES
 from placet.case.case import CASE_JSON
 from placet.case.lease import Owner
 from placet.case.life_cycle import State
 from placet.case.waiting import Hold, WaitReason
-from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply
 from placet.chat.retry import RetryPolicy
 from placet.cli.screen import status_screen
-from placet.client import cases
 from placet.client.cases import status
 from placet.client.site import Site
 from placet.client.why import why as why_of
@@ -310,10 +307,7 @@ def test_work_waits_without_free_threads(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(threading.Thread, "start", refuse)
         time.pass_time(60)
         running.settle()
-        assert (
-            running.said[-1]
-            == "what became of branches cannot be looked at: can't start new thread"
-        )
+        assert running.said[-1] == "placet cannot look at branches: can't start new thread"
 
 
 def test_unreadable_branches_are_reported_once(tmp_path: Path) -> None:
@@ -328,7 +322,7 @@ def test_unreadable_branches_are_reported_once(tmp_path: Path) -> None:
             running.settle()
             if running.loop.branches.thread is not None:
                 running.loop.branches.thread.join()
-        assert len([said for said in running.said if "cannot be seen" in said]) == 1
+        assert len([said for said in running.said if "cannot see the fate" in said]) == 1
 
 
 def test_mission_ended_by_another_daemon_is_not_resumed(
@@ -390,97 +384,6 @@ def test_lease_of_another_machine_is_awaited(tmp_path: Path) -> None:
         assert len(vault.rows("execution.completed")) == 1
         (expired,) = vault.rows("lease.expired")
         assert expired["metadata"] == {"owner": "pid 7 on elsewhere"}
-
-
-def test_day_budget_survives_restart_and_delays_work(
-    tmp_path: Path,
-) -> None:
-    vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 57000\n"), Time()
-    model = Fake(
-        lambda ask: dataclasses.replace(
-            greeter(ask), usage=Usage(input_tokens=9_000, output_tokens=500)
-        )
-    )
-    for n in range(8):
-        vault.drop(f"Say hello {n}.\n", f"Hello {n}.md")
-    said = []
-    for _ in range(2):  # the second daemon finds all that is used up in the journal
-        with looping(vault, time=time, model=lambda: model) as running:
-            waits = running.settle()
-            said += running.said
-            assert running.loop.state.waits.hold.why is WaitReason.DAY
-            assert "tomorrow" in waits.waiting[0]
-    assert len([words for words in said if words.startswith("Today's budget is used up (")]) == 1
-    assert len(model.asks) == 6, "9,500 tokens each"
-    assert side_notes(vault) == ["Model.placet.md"]
-    assert "57,000 of 57,000 tokens" in status_of(vault, time)
-    with looping(vault, time=time, model=lambda: model) as running:
-        running.settle()
-        time.pass_time((day_of(time.wall())[1] - time.wall()).total_seconds() + 1)
-        running.settle()
-        assert len(vault.rows("plan.created")) == 8
-        assert side_notes(vault) == []
-        assert len(vault.rows("model.resumed")) == 1
-
-
-def test_call_without_room_today_delays_only_its_case(tmp_path: Path) -> None:
-    vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 80000\n"), Time()
-    spent = Usage(input_tokens=30_000, output_tokens=500)
-    model = Fake(lambda ask: dataclasses.replace(greeter(ask), usage=spent))
-    with looping(vault, time=time, model=lambda: model) as running:
-        vault.drop("Say hello.\n")
-        running.settle()
-        vault.drop("Say more. " * 5_000 + "\n", "More.md")
-        (reason,) = running.settle().waiting
-        assert "has no room for this call (30,500 of 80,000 tokens used" in reason
-        vault.drop("Say little.\n", "Little.md")
-        running.settle()
-        assert running.loop.state.waits.hold is None
-        assert len(vault.rows("plan.created")) == 2
-        time.pass_time((day_of(time.wall())[1] - time.wall()).total_seconds() + 1)
-        running.settle()
-        assert len(vault.rows("plan.created")) == 3
-
-
-def test_call_above_the_day_limit_waits_for_a_raise(tmp_path: Path) -> None:
-    vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 30000\n"), Time()
-    model = Fake(greeter)
-    with looping(vault, time=time, model=lambda: model) as running:
-        vault.drop("Say more. " * 5_000 + "\n", "More.md")
-        (reason,) = running.settle().waiting
-        what, how = reason.splitlines()
-        assert "more than a whole day's limit (limits.day_tokens = 30000)" in what
-        assert "tomorrow" not in reason
-        vault.drop("Say little.\n", "Little.md")
-        running.settle()
-        assert len(vault.rows("plan.created")) == 1
-        for _ in range(2):
-            time.pass_time(86_400)
-            running.settle()
-            assert len(vault.rows("plan.created")) == 1
-        wanted = how.rpartition(" ")[2]
-        vault.configure((vault.root / "System/placet.toml").read_text().replace("30000", wanted))
-        running.settle()
-        assert len(vault.rows("plan.created")) == 2
-
-
-def status_of(vault: TestVault, time: Time) -> str:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "Clock", lambda: time.clock)
-        return shown(vault)
-
-
-def test_raised_daily_budget_resumes_work(tmp_path: Path) -> None:
-    vault, time = bare_vault(tmp_path, "[limits]\nday_tokens = 10000\n"), Time()
-    model = Fake(lambda ask: says(("submit_plan", PLAN), usage=Usage(9_000, 300)))
-    vault.drop("Say hello.\n")
-    vault.drop("Say more.\n", "More.md")
-    with looping(vault, time=time, model=lambda: model) as running:
-        running.settle()
-        assert len(vault.rows("plan.created")) == 1
-        vault.configure((vault.root / "System/placet.toml").read_text().replace("10000", "100000"))
-        running.settle()
-        assert len(vault.rows("plan.created")) == 2
 
 
 def test_hold_runs_notify_command_with_link(tmp_path: Path) -> None:

@@ -26,12 +26,13 @@ from placet.note.escape import code, paragraphs, sentence
 from placet.note.frontmatter import read_note
 from placet.note.hidden_text import find_unseen
 from placet.note.markdown import merge_line
-from placet.plan.comments import comments, comments_section, kept_comments, uncommented
+from placet.plan.comments import comments, comments_section, uncommented
 from placet.plan.dangers import dangers
 from placet.plan.differences import diff_callout
 from placet.plan.left_out import contradictions, left_out, ticks
 from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.revision import kept_comments
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.plan.sections import rejection_reason
 from placet.secrets import outside, redact

@@ -16,22 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitkit import git, make_repo
+from gitkit import make_repo
 from messages_api import MessagesApi, call, reply
 from placet import secrets
-from placet.loop.build import own_secrets
-from placet.secrets import (
-    MIN_LITERAL,
-    environment_secrets,
+from placet.secret_files import (
     find_secrets,
-    git_config_secrets,
-    is_secret_path,
-    outside,
-    redact,
     redact_values,
     secret_values,
-    spans,
 )
+from placet.secrets import MIN_LITERAL, outside, redact, spans
 from vaultkit import PLAN, make_vault
 
 
@@ -346,157 +339,6 @@ def test_known_values_are_redacted_except_short_ones() -> None:
     assert MIN_LITERAL == 6
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        ".env",
-        "app/.env",
-        ".ENV",
-        ".env.production",
-        "prod.env",
-        ".envrc",
-        "id_rsa",
-        ".ssh/config",
-        "certs/server.pem",
-        "x.key",
-        "a.p12",
-        ".netrc",
-        ".npmrc",
-        ".aws/credentials",
-        ".git-credentials",
-        ".env.",
-        "deep/er/.Env.Local",
-        "config/secrets.yml",
-        "credentials.json",
-        "secrets.toml",
-        "vault_pass.txt",
-        ".vault-password",
-    ],
-)
-def test_secret_files(path: str) -> None:
-    assert is_secret_path(path)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        ".env.example",
-        ".env.sample",
-        "env.py",
-        "src/environment.md",
-        "id_rsa.pub",
-        "keys.py",
-        "secrets.py",
-        "monkey",
-        ".ssh/known_hosts",
-        "template.env",
-        "",
-        "pem",
-        ".env.d.ts",
-        "secrets.md",
-        "bypass",
-        "compass.txt",
-    ],
-)
-def test_ordinary_files(path: str) -> None:
-    assert not is_secret_path(path)
-
-
-ENV = (
-    '# settings\nDEBUG=true\nPORT=8080\nexport DB_PASSWORD="hunter2 with spaces"  # note\nEMPTY=\nURL=postgres://ann:pa55word@db/x\n'
-    "CERT=\"line one\nline two longer than most\"\nAPI_TOKEN='abc123def'\n#OLD_KEY=zzz999zzz\nyaml: value\nnonsense here\n"
-)
-
-
-def test_redacted_settings_file_keeps_names_and_lines() -> None:
-    shown, count = redact_values(ENV)
-    assert shown.count("\n") == ENV.count("\n")
-    assert count == 9
-    for name in (
-        "DEBUG=",
-        "DB_PASSWORD=",
-        "EMPTY=",
-        "URL=",
-        "CERT=",
-        "API_TOKEN=",
-        "#OLD_KEY=",
-        "yaml: ",
-        "# settings",
-    ):
-        assert name in shown
-    for value in (
-        "true",
-        "8080",
-        "hunter2",
-        "pa55word",
-        "line",
-        "abc123",
-        "zzz",
-        "yaml: value",
-        "nonsense",
-    ):
-        assert value not in shown
-
-
-def test_secret_values_exclude_trivial_ones() -> None:
-    values = secret_values(".env", ENV)
-    assert {"hunter2 with spaces", "pa55word", "abc123def", "zzz999zzz"} <= set(values)
-    assert not {"true", "8080"} & set(values)
-    assert not any("line one" in value for value in secret_values("notes.txt", ENV))
-    assert set(KEY_LINES) <= set(secret_values("id_rsa", KEY))
-
-
-def test_the_daemons_own_secrets_come_from_its_environment(tmp_path: Path) -> None:
-    (tmp_path / "anthropic_api_key").write_text("credential-value\n")
-    env = {
-        "ANTHROPIC_API_KEY": "sk-0123456789",
-        "PATH": "/usr/bin",
-        "XDG_SESSION_TYPE": "wayland",
-        "SSH_AUTH_SOCK": "/run/agent",
-        "GITHUB_TOKEN": "ghx-0123456789",
-        "TOKEN": "no",
-        "HOME": "/home/ann",
-    }
-    assert environment_secrets(env) == ("sk-0123456789", "ghx-0123456789")
-    assert own_secrets({**env, "CREDENTIALS_DIRECTORY": str(tmp_path)})[-1] == "credential-value"
-
-
-def test_git_config_passwords_are_found() -> None:
-    config = (
-        '[remote "origin"]\n\turl = https://ann:pa55word@example.org/x.git\n[http]\n\textraheader = AUTHORIZATION: basic '
-        'QWxhZGRpbjpvcGVu\n[remote "b"]\n\turl = git@example.org:x/y.git\n\tfetch = +refs/heads/*:refs/remotes/b/*\n'
-    )
-    assert git_config_secrets(config) == ("pa55word", "QWxhZGRpbjpvcGVu")
-
-
-@pytest.mark.parametrize(
-    ("path", "data", "found"),
-    [
-        ("a.py", f'x = 1\ny = "{TOKENS["GitHub token"]}"\n', [(2, "GitHub token")]),
-        ("k.txt", f"a\nb\n{KEY}\n", [(3, "private key")]),
-        (".env", "A=1\nDB_PASSWORD=hunter22\n", [(2, "value of DB_PASSWORD")]),
-        (".env", "DB_PASSWORD=changeme\nAPI_KEY=<your key>\nTOKEN=${TOKEN}\nDEBUG=true\n", []),
-        (".env.example", "DB_PASSWORD=hunter22\n", []),
-        ("settings.txt", "DB_PASSWORD=hunter22\n", []),
-        ("store.p12", "\x01\x02", [(1, "key store")]),
-        ("server.pem", "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----\n", []),
-    ],
-)
-def test_added_secrets_are_found_in_commit(
-    path: str, data: str, found: list[tuple[int, str]]
-) -> None:
-    assert find_secrets(data.encode(), path=path) == found
-    assert find_secrets(data.encode(), path=path, before=data.encode()) == []
-    assert find_secrets(data.encode(), path=path, before=b"something else") == found
-
-
-def test_secret_already_present_is_not_reported() -> None:
-    old, new = TOKENS["GitHub token"], TOKENS["GitLab token"]
-    assert find_secrets(f"{old}\n\n{new}\n".encode(), before=f"x {old}".encode()) == [
-        (3, "GitLab token")
-    ]
-
-
 BOMBS = {
     "begins": "-----BEGIN PRIVATE KEY-----\n" * 20_000,
     "ends": "-----END PRIVATE KEY-----\n" * 20_000,
@@ -529,70 +371,6 @@ def test_no_text_makes_redaction_slow(name: str) -> None:
 
 
 # --- through the whole daemon
-
-
-def test_commit_adding_secret_is_refused_with_line(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    repo = make_repo(tmp_path / "repo", {"a.py": f'OLD = "{TOKENS["GitLab token"]}"\n'})
-    vault.configure(f'[portals.code]\npath = "{repo}"\n')
-    key = TOKENS["GitHub token"]
-    plan = {
-        **PLAN,
-        "scope": {"write": ["*.py"]},
-        "steps": [{"title": "Write", "tools": ["read_file", "write_file", "edit_file"]}],
-    }
-    vault.plays(
-        plan,
-        [
-            ("read_file", {"path": "a.py"}),
-            ("write_file", {"path": "b.py", "content": f'x = 1\nKEY = "{key}"\n'}),
-            ("complete_step", {"step": 1, "summary": "Add a key"}),
-        ],
-        [
-            ("write_file", {"path": "b.py", "content": "import os\nKEY = os.environ['KEY']\n"}),
-            ("edit_file", {"path": "a.py", "old": "OLD", "new": "NEW"}),
-            ("complete_step", {"step": 1, "summary": "Read the key from the environment"}),
-            ("finish", {"summary": "Done."}),
-        ],
-    )
-    vault.drop("---\nportal: code\n---\nUse the key.\n")
-    vault.once()
-    vault.approve()
-    vault.once()
-    refused = vault.rows("tool.refused")
-    assert [row["metadata"]["error_type"] for row in refused] == ["secret_in_commit"]
-    done = vault.rows("execution.completed")[0]["metadata"]
-    # edited around what it never saw
-    assert git(repo, "show", f"{done['branch']}:a.py") == f'NEW = "{TOKENS["GitLab token"]}"'
-    assert key.encode() not in _objects(repo)
-
-
-def test_mission_with_secret_fails_and_keeps_redacted_work(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
-    repo = make_repo(tmp_path / "repo")
-    vault.configure(f'[portals.code]\npath = "{repo}"\n')
-    key = TOKENS["AWS key"]
-    plan = {**PLAN, "scope": {"write": ["*.txt"]}}
-    vault.plays(
-        plan,
-        [
-            ("complete_step", {"step": 1, "summary": "Done"}),
-            ("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"}),
-        ],
-        [("finish", {"summary": "Done."})],
-    )
-    vault.drop("---\nportal: code\n---\nNote it.\n")
-    vault.once()
-    vault.approve()
-    vault.once()
-    failed = vault.rows("execution.failed")[0]["metadata"]
-    assert failed["error_type"] == "secret_in_commit"
-    report = vault.reports()[0].read_text()
-    assert "notes.txt:3: AWS key" in report.split("## Error Details")[0]
-    assert "[redacted" not in report.split("## Error Details")[0]
-    assert git(repo, "show", f"{failed['kept']}:notes.txt") == "one\ntwo\n[redacted: AWS key]"
-    assert key.encode() not in _objects(repo)
-    assert key not in report
 
 
 def test_secrets_reach_neither_the_model_nor_the_journal(tmp_path: Path) -> None:
@@ -648,9 +426,3 @@ def test_token_in_request_is_not_sent_to_model(tmp_path: Path) -> None:
     assert "Use [redacted: GitHub token] for this." in sent[0]
     assert TOKENS["GitHub token"] not in "".join(sent)
     assert "With [redacted: Slack token]" in vault.plan().read_text()
-
-
-def _objects(repo: Path) -> bytes:
-    return git(repo, "cat-file", "--batch-all-objects", "--batch", "--buffer").encode(
-        "utf-8", "surrogateescape"
-    )

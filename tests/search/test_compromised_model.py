@@ -32,7 +32,7 @@ from placet.git.worktree import add_worktree
 from placet.plan.scope import Scope
 from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe
-from placet.secrets import git_config_secrets
+from placet.secret_files import git_config_secrets
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 LEVEL = probe().level

@@ -32,10 +32,10 @@ from placet.host.clock import Clock, boottime_s
 from placet.host.lock import boot_id
 from placet.journal.database import DatabaseAway, address_file, address_of
 from placet.journal.writer import Journal
+from placet_team.cache import TeamCache
 from placet_team.job_queue import make_queue
 from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
 from placet_team.postgres_schema import create_tables
-from placet_team.team_cache import TeamCache
 from placet_team.work_dispatch import Team
 from teamkit import TestTeam, Workers, running_team
 from vaultkit import PLAN, make_vault, until

@@ -18,7 +18,7 @@ import pytest
 from gitkit import commit_all, git, make_repo, write
 from looping import Fake, Time, bare_vault, greeter, looping, results, says, turns_taken
 from placet.chat.messages import Ask, Purpose, Reply
-from placet.git.commit import not_kept_here
+from placet.git.attributes import not_kept_here
 from placet.git.repository import head, open_repo
 from placet.git.worktree import add_worktree
 from vaultkit import DONE, PLAN, TestVault, make_vault

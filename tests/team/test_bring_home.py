@@ -26,7 +26,7 @@ from placet.loop.app import daemon
 from placet_team.clones import PUSH_PATIENCE_S, PushCarrier, borrow
 from placet_team.git_fetching import BASE, WORK, fetch, fetch_commits, push, redact_line, remove
 from placet_team.git_refs import FETCHED, bare_repo_at
-from placet_team.team_tables import PutRefs
+from placet_team.tables import PutRefs
 from placet_team.work_item import Source
 from placet_team.worker_setup import WorkerSettings
 from remotekit import git_server

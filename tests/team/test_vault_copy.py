@@ -16,7 +16,7 @@ import pytest
 
 from placet.host.config import Config
 from placet_team import vault_copy
-from placet_team.team_tables import PutBody
+from placet_team.tables import PutBody
 from placet_team.vault_copy import keep_for_workers, unpacked
 
 

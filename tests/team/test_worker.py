@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.team.test_team_command import asked
+from tests.team.test_command import asked
 
 import pgkit
 from placet.case.lease import Owner
@@ -25,7 +25,7 @@ from placet.journal.writes import AcquireLease
 from placet_team.job_queue import make_queue, work
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import create_tables
-from placet_team.team_tables import (
+from placet_team.tables import (
     Drain,
     PutWork,
     member_rows,

@@ -14,7 +14,7 @@ import pytest
 
 from benchkit import real
 from gitkit import git, make_repo
-from placet.git.commit import Attributes, attributes
+from placet.git.attributes import Attributes, attributes
 from placet.git.repository import head, open_repo
 from placet.git.worktree import Worktree, add_worktree
 from placet.plan.scope import Scope

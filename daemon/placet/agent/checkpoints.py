@@ -14,7 +14,7 @@ from placet.chat.guards import Effect
 from placet.chat.messages import ToolUse
 from placet.errors import Stop, ToolError
 from placet.git.checkpoint import delete_ref, restore, save
-from placet.git.commit import commit_message
+from placet.git.commit_message import commit_message
 from placet.git.index import Staged
 from placet.git.repository import resolve
 from placet.git.run import GitError, RepositoryChanged

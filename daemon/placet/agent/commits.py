@@ -14,6 +14,7 @@ from typing import Any
 
 from placet.activity import Action, Actor, Entity
 from placet.agent.drift import changed_under
+from placet.agent.ports import Ports
 from placet.agent.record import NOT_KEPT, PLACE, ROLLED_BACK, STEP, Key, Record
 from placet.agent.tool_calls import effect_of
 from placet.agent.work import (
@@ -26,31 +27,24 @@ from placet.agent.work import (
     repository_stop,
     without_temporary,
 )
-from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN
 from placet.case.mission_result import ChangedFile, Drifted, MissionResult
 from placet.chat.guards import Effect
 from placet.disk.confine import Root
 from placet.errors import End, Stop, ToolError, UserError
+from placet.git.attributes import found_in_modules
+from placet.git.changes import ignored_files, status
 from placet.git.checkpoint import delete_ref, leave_out, save, save_commit
-from placet.git.commit import (
-    Writing,
-    commit_message,
-    found_in_modules,
-    ignored_files,
-    status,
-    writing,
-)
+from placet.git.commit import Writing, writing
+from placet.git.commit_message import commit_message
 from placet.git.history import changes, is_ancestor
 from placet.git.index import Staged
+from placet.git.leftovers import Leftover, delete_leftovers, remove_leftovers
 from placet.git.removal import (
-    Leftover,
     WorkNotKept,
     abandon_worktree,
-    delete_leftovers,
     lock_worktree,
-    remove_leftovers,
     remove_worktree,
     roll_back,
 )

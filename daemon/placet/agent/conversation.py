@@ -171,8 +171,7 @@ def rounds(
     Limits are checked before each round and before each call. `restore` brings the worktree to its
     state after the first calls of a turn, and returns whether it could. With a team
     (`record.carrier`), `kept` is called after each call that may have changed files; what it
-    records is committed with the call's outcome. Raises Stop at a limit, and what `ask_model`
-    raises.
+    records is committed with the outcome. Raises Stop at a limit, and the errors of `ask_model`.
     """
     record = limits.record
     case, by_text = record.case, talk.opening.tools in (TEXT, PLAIN)

@@ -1,25 +1,22 @@
-"""Decide what commands see of a checkout besides the commit, and give missions their copies.
+"""Decide what commands see of a checkout besides the commit.
 
 A worktree has what is committed. Commands also need what git ignores: installed dependencies, and
 files that a generator or a build made. Dependencies are shown read-only. Files of known generators
 are copied, after a search for secrets. Anything else comes along only if the portal's `see` or
-`copy` names it. What is brought is no part of any commit, whatever `.gitignore` and scope say.
+`copy` names it. A commit never has them, whatever `.gitignore` and scope say.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from placet.disk.files import delete_tree
-from placet.git.commit import is_below, note_brought
+from placet.git.changes import is_below, note_brought
 from placet.git.repository import ignored_paths
 from placet.git.run import Repo
 from placet.git.worktree import Worktree
@@ -27,7 +24,6 @@ from placet.host.state import expand_home
 from placet.sandbox.box import Box
 from placet.sandbox.brought import has_plain_parents
 from placet.sandbox.visible_paths import SYSTEM, is_environment, see
-from placet.secrets import find_secrets, secret_file
 
 _FOLDERS = ("node_modules", ".tox", ".nox")
 _ENVIRONMENTS = (".venv", "venv")
@@ -45,8 +41,6 @@ _NOISE = frozenset((
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".DS_Store",
 ))  # fmt: skip
 _MAX_NAMED = 8
-_MAX_FILE_BYTES = 1_000_000
-_MAX_BYTES = 50_000_000
 _ENVIRONMENT_FOLDERS = (
     ".cache/pypoetry/virtualenvs", ".virtualenvs", ".local/share/virtualenvs", ".conda/envs",
     "miniconda3/envs", "miniforge3/envs", "anaconda3/envs",
@@ -72,7 +66,7 @@ class Brought:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """What a person is told of: all but generated files; of many, the names of the folders."""
+        """Names for a person: all but generated files, or their folders if they are many."""
         paths = tuple(map(str, (*self.shared, *self.copied, *self.readable)))
         few = len(paths) <= _MAX_NAMED
         return paths if few else tuple(dict.fromkeys(f"**/{Path(path).name}" for path in paths))
@@ -80,7 +74,7 @@ class Brought:
     def for_worktree(self, tree: Worktree, named: Sequence[str]) -> Brought:
         """Return what a worktree gets: nothing that its commit has or the plan names in full.
 
-        git then lists nothing of it among the worktree's changes.
+        Then git does not list these files as changes of the worktree.
         """
         paths = [
             str(p) for p in (*self.shared, *self.copied, *self.generated) if str(p) not in named
@@ -161,11 +155,12 @@ def _is_generated(top: Path, entry: str, ignored: Collection[str]) -> bool:
         return True
     if entry.endswith("/") and (top / path / "CMakeCache.txt").is_file():
         return True
-    is_made = _is_configured(name) or os.path.lexists(top / path / "install-sh")
+    is_made = is_configured(name) or os.path.lexists(top / path / "install-sh")
     return is_made and any(str(folder / "config.status") in ignored for folder in path.parents)
 
 
-def _is_configured(name: str) -> bool:
+def is_configured(name: str) -> bool:
+    """Return whether `configure` makes files of this name."""
     return any(fnmatchcase(name, pattern) for pattern in _CONFIGURED)
 
 
@@ -229,92 +224,3 @@ def _has_installed(environment: Path, checkout: Path) -> bool:
             if str(checkout) in mark.read_text("utf-8", "replace"):
                 return True
     return False
-
-
-# --- the mission's own copies
-
-
-def bring_into(tree: Worktree, what: Brought, known: Sequence[str]) -> None:
-    """Copy what a mission has of its own into its worktree; `known` are secrets.
-
-    Repeated after a kill. A path that the commit has stays as it is. Raises OSError.
-    """
-    top, left, now = tree.repo.path, _MAX_BYTES, time.time()
-    for path in (*what.copied, *what.generated):
-        _remove(tree.path, path)
-    for path in what.copied:
-        if _can_take(tree.path, path):
-            _copy_whole(top / path, tree.path / path)
-    for path in what.generated:
-        for file in _files_below(top, path):
-            source = top / file
-            if not source.exists():
-                continue
-            size = (source.lstat() if _is_link(source) else source.stat()).st_size
-            if size <= min(left, _MAX_FILE_BYTES) and not _must_stay_out(source, file, known):
-                left -= size
-                _copy_file(source, tree.path, file, now)
-
-
-def _can_take(worktree: Path, path: PurePosixPath) -> bool:
-    place = worktree / path
-    return has_plain_parents(worktree, place) and not os.path.lexists(place)
-
-
-def _remove(worktree: Path, path: PurePosixPath) -> None:
-    place = worktree / path
-    if has_plain_parents(worktree, place) and os.path.lexists(place):
-        delete_tree(place) if place.is_dir() and not place.is_symlink() else place.unlink()
-
-
-def _copy_whole(source: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, place, symlinks=True, ignore=_special)
-    else:
-        shutil.copy2(source, place)
-
-
-def _special(folder: str, names: list[str]) -> list[str]:
-    """Return the names of sockets, pipes and devices."""
-    modes = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}  # noqa: PTH118
-    good = (stat.S_ISDIR, stat.S_ISREG, stat.S_ISLNK)
-    return [name for name, mode in modes.items() if not any(is_one(mode) for is_one in good)]
-
-
-def _files_below(top: Path, path: PurePosixPath) -> Iterator[PurePosixPath]:
-    if not (top / path).is_dir():
-        yield path
-    for folder, folders, names in os.walk(top / path):
-        folders.sort()
-        yield from (PurePosixPath(Path(folder, name).relative_to(top)) for name in sorted(names))
-
-
-def _must_stay_out(source: Path, path: PurePosixPath, known: Sequence[str]) -> bool:
-    """Return whether a file is not a plain file, leads out of the checkout, or holds a secret.
-
-    A link to a file of the system, as automake makes them, is that file.
-    """
-    if _is_link(source):
-        target = source.readlink()
-        return target.is_absolute() or ".." in target.parts
-    source = source.resolve()
-    if not stat.S_ISREG(source.lstat().st_mode) or secret_file(str(path)) is not None:
-        return True
-    return bool(find_secrets(source.read_bytes(), path=str(path), known=known))
-
-
-def _is_link(path: Path) -> bool:
-    """Return whether this is a link that does not lead to a system file."""
-    return path.is_symlink() and not any(map(path.resolve().is_relative_to, SYSTEM))
-
-
-def _copy_file(source: Path, worktree: Path, path: PurePosixPath, now: float) -> None:
-    if not _can_take(worktree, path):
-        return
-    place = worktree / path
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, place, follow_symlinks=not _is_link(source))
-    if _is_configured(place.name) and not place.is_symlink():
-        # one time for all, else make would configure again: the commit's files are newer
-        os.utime(place, (now, now))

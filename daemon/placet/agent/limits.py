@@ -15,9 +15,9 @@ from decimal import Decimal
 from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import day_of
 from placet.agent.model_call import BLOCKED_RETRY_S
+from placet.agent.ports import Ports
 from placet.agent.record import BEGAN, NOTICED, REPLY, WAITED, Key, Postponed, Record
 from placet.agent.tool_calls import effect_of, target
-from placet.agent.workplace import Ports
 from placet.case.mission_result import Spent
 from placet.case.waiting import WaitReason
 from placet.chat.budget import (
@@ -87,13 +87,13 @@ class MissionLimits:
     cancel: Cancel
     # earlier plannings of the request share the budget
     earlier: Amount = field(default_factory=Amount)
-    trends: bool = False  # whether the model is told of them
+    trends: bool = False  # whether the model hears about them
     spent: Spent = field(default_factory=Spent)
     history: History = field(default_factory=History)
     tool_calls: int = 0
 
     def ledger(self) -> Ledger:
-        """Return the budget and its use so far."""
+        """Return the budget and how much of it is used."""
         spent, now_s = self.spent, self.ports.clock.wall().timestamp()
         wall_s = (
             now_s - self.record.once(BEGAN, lambda: now_s) - waited_s(self.record)
@@ -151,7 +151,7 @@ class MissionLimits:
         action: str,
         tool: str = "",
     ) -> None:
-        """Journal, once, that the model is told of a pattern, or its work is ended by it."""
+        """Journal once that the model heard about a pattern, or that it ended the work."""
         entry = NOTICED.at(*where)
         if not self.record.has(entry):
             iteration = len(self.history.steps) + 1
@@ -174,7 +174,7 @@ class MissionLimits:
             free=is_free(model.provider),
         )
         day = Limits(limits.day_tokens or None, limits.day_usd or None)
-        # with the token: a frozen worker that wakes up drops what it held, not its successor's
+        # with the token: a frozen worker that wakes up drops its own room, not its successor's
         record = self.record
         key = f"{record.case.trace_id}:{record.attempt}:{record.token or ''}"
         with ports.day_budget.room(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.activity import Action, Activity, Actor
+from placet.agent.ports import Ports
 from placet.agent.record import (
     ATTEMPT,
     NO_IMAGES,
@@ -24,7 +25,6 @@ from placet.agent.record import (
     Replied,
 )
 from placet.agent.tool_calls import MACHINE_RETRY_S
-from placet.agent.workplace import Ports
 from placet.case.mission_result import Spent
 from placet.case.waiting import WaitReason
 from placet.chat.budget import Amount, Price, Room, cost_usd, is_free
@@ -71,7 +71,7 @@ def ask_model(
     `room` reserves the worst case of an attempt, or raises Stop or Postponed if there is no room. A
     failed attempt that the server may have worked on counts with its whole reservation. `spent` is
     added to; `model.called` is journalled in the transaction that records the reply. A call is
-    cancelled when the time of its room is over. `written` finds a call in the reply's text. The
+    cancelled when the time of its room ends. `written` finds a call in the reply's text. The
     reply to a prompt that does not fit the context is empty; the first one raises Stop.
 
     Raises Postponed if waiting longer would block a worker for nothing, and on a disk with less
@@ -119,7 +119,7 @@ def ask_model(
 
 
 def _wait(error: ModelError, attempt: int, ports: Ports, record: Record, cancel: Cancel) -> None:
-    """Wait until the next attempt. Raises what `ask_model` raises if there is none here."""
+    """Wait until the next attempt. If there is none, raise the errors of `ask_model`."""
     jitter = random.random()  # noqa: S311 - nothing secret
     match next_attempt(error, attempt, ports.retry, jitter):
         case Retry(after_s):

@@ -16,23 +16,12 @@ from placet.agent.commits import named
 from placet.agent.conversation import PLAIN, begin, rounds
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
+from placet.agent.ports import Ports
 from placet.agent.prompts import marked
 from placet.agent.record import BASE, EARLIER, OPENING, Opening, Postponed, Record
-from placet.agent.tool_calls import (
-    MACHINE_RETRY_S,
-    AsksPerson,
-    answered_before,
-    ask,
-    never_written,
-)
-from placet.agent.workplace import (
-    Ports,
-    command_notes,
-    denied_in,
-    keep_vault,
-    repository,
-    workplace,
-)
+from placet.agent.repository import keep_vault, repository
+from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before, ask, never_written
+from placet.agent.workplace import command_notes, denied_in, workplace
 from placet.case.callout import PlanHead, compose
 from placet.case.case import Case
 from placet.case.decision_builder import archived_path
@@ -57,7 +46,7 @@ from placet.errors import (
     passing,
     with_last_words,
 )
-from placet.git.commit import ignored
+from placet.git.changes import ignored
 from placet.git.history import digests_at
 from placet.git.removal import remove_worktree
 from placet.git.repository import current_branch, dirty_paths, head, resolve
@@ -66,16 +55,10 @@ from placet.git.worktree import Worktree, add_worktree
 from placet.note.escape import code, link
 from placet.note.frontmatter import Frontmatter
 from placet.note.paths import show
-from placet.plan.comments import (
-    Comment,
-    changes_since,
-    kept_comments,
-    open_comments,
-    placed,
-    with_answers,
-)
+from placet.plan.comments import Comment, open_comments, placed, with_answers
 from placet.plan.limits import plan_from
 from placet.plan.plan import Plan, agent_steps, render_plan
+from placet.plan.revision import changes_since, kept_comments
 from placet.plan.scope import Scope
 from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
@@ -168,7 +151,7 @@ def facts_of(plan: Plan, spent: Spent) -> dict[str, Any]:
 
 
 def _estimate(ports: Ports, complexity: Complexity, budget_usd: Decimal | None) -> list[str]:
-    """Say what missions of this size cost so far, where the journal knows of three."""
+    """Say what missions of this size cost, if the journal knows three."""
     with ports.journal.read() as reader:
         costs = reader.calls.mission_costs(complexity.value)
     found = estimate(costs, complexity, budget_usd)
@@ -198,7 +181,7 @@ def _done_before(case: Case) -> str:
 
 
 MAX_NAMED, LEAST_CHARS = 1_000, 200
-"""Most files that a planner in a small context is told of; a shorter part of a text says little."""
+"""Maximum of files for a planner with a small context; a shorter part of a text says little."""
 
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""

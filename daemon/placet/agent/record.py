@@ -165,7 +165,7 @@ ATTEMPT = Key(f"{ATTEMPT_PREFIX}reply", Attempted)  # :N:M, the M-th attempt at 
 REPLY = Key(REPLY_PREFIX.rstrip(":"), Replied)  # :N
 CALL = Key("call", Outcome)  # :N:I; its intent is a Begun
 NO_IMAGES = Key("no images", str)  # why images are sent as text from then on
-NOTICED = Key("guard", str)  # a pattern that the model was told of, or was ended by
+NOTICED = Key("guard", str)  # a pattern that the model heard about, or that ended its work
 BEGAN = Key("began", float)  # when the work began, in seconds since 1970
 WAITED = Key("waited", float)  # :CALL, how long it waited for an answer, in seconds
 LIFE = Key("life", int)  # a daemon started it (intent) and stopped in order (outcome)
@@ -265,7 +265,7 @@ class Recorded:
         return [b64decode(outcome.image) for outcome in calls if outcome and outcome.image]
 
     def replies(self) -> Sequence[Replied]:
-        """Return the model's replies so far, in order."""
+        """Return the model's recorded replies, in order."""
         found: list[Replied] = []
         while (reply := self.get(REPLY.at(len(found) + 1))) is not None:
             found.append(reply)

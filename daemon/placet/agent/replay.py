@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from placet.agent.ports import Bounds
 from placet.agent.record import CALL, LAST_COMMIT, LITERAL, PLACE, STEP, Key, Recorded
 from placet.agent.tool_calls import INTERRUPTED, changes_files
-from placet.agent.workplace import Bounds, workplace
+from placet.agent.workplace import workplace
 from placet.case.case import Case
 from placet.chat.messages import ToolUse
 from placet.errors import UserError

@@ -19,14 +19,9 @@ from placet.activity import Action, CommittedRow
 from placet.agent.record import CALL, Begun, Key, Recorded
 from placet.case.case import Case
 from placet.case.checks import changed_tests, doubts, doubts_about, lines_of
+from placet.case.continued_request import continued_request
 from placet.case.events import MissionCompleted, MissionEnded, MissionFailed
-from placet.case.explain import (
-    Events,
-    advice,
-    continued_request,
-    refused_calls,
-    what_happened,
-)
+from placet.case.explain import Events, advice, refused_calls, what_happened
 from placet.case.mission_result import MOST_FILES, After, ChangedFile, MissionResult
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity

@@ -9,9 +9,9 @@ from itertools import takewhile
 from typing import Any
 
 from placet.activity import Action, Actor
+from placet.agent.ports import Ports
 from placet.agent.prompts import marked, plan_of
 from placet.agent.record import CALL, WAITED, Begun, Key, Postponed, Record
-from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.events import Answered, Answering, Asked, ScopeRefused, ScopeWidened
 from placet.case.waiting import WaitReason
@@ -156,7 +156,7 @@ def never_written(write: Sequence[str], denied: Denied) -> list[str]:
     """Return a problem for each entry of a scope below a path that no mission may write."""
     found = []
     for entry in write:
-        # what stands before the first wildcard is a folder, or the whole path
+        # the part before the first wildcard is a folder, or the whole path
         parts = [*takewhile(lambda part: not set(part) & set("*?["), entry.split("/"))]
         place = "/".join(parts).strip("/")
         if place and not entry.startswith("!") and denied.protects(place):

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
 from placet.agent.limits import MissionLimits
+from placet.agent.ports import Ports
 from placet.agent.record import BRANCH, PLACE, Record, Recorded
-from placet.agent.workplace import Ports, checkpoint_ref
 from placet.case.case import Case
 from placet.case.drift import KEY, IfChanged
 from placet.case.mission_result import Drifted
@@ -17,7 +17,8 @@ from placet.chat.budget import Complexity
 from placet.codec import sha256
 from placet.disk.confine import TEMPORARY
 from placet.errors import End, Stop
-from placet.git.commit import Pins
+from placet.git.checkpoint import checkpoint_ref
+from placet.git.pins import Pins
 from placet.git.run import Author, Repo, RepositoryChanged
 from placet.git.worktree import Worktree
 from placet.journal.writes import BodyDamaged

@@ -1,141 +1,37 @@
-"""Give planning or a mission a place to work in, and its ports to the outside."""
+"""Give planning or a mission a place to work in: a worktree, the vault's notes, the sandbox."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from placet.activity import Action, Actor, Entity
-from placet.agent.day_budget import DayBudget
-from placet.agent.dependencies import Brought, bring_into, brought, overlaps, why_elsewhere
-from placet.agent.record import Carrier, Postponed, Record
-from placet.case.waiting import ALLOW_HISTORY, WaitReason
-from placet.chat.budget import Price
-from placet.chat.cancel import Cancel
-from placet.chat.messages import Model
-from placet.chat.retry import RetryPolicy
+from placet.agent.copies import bring_into
+from placet.agent.dependencies import Brought, brought, overlaps, why_elsewhere
+from placet.agent.ports import Bounds, Ports
 from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied
-from placet.errors import UserError
-from placet.git.checkpoint import undo_since
-from placet.git.commit import attributes
-from placet.git.repository import (
-    common_dir_at,
-    facts_in,
-    is_repository,
-    modules_in,
-    open_repo,
-    portal_problem,
-    repository_above,
-    rows_at,
-)
-from placet.git.run import GitCall, OnCall, Repo, RepositoryChanged
-from placet.git.vault_history import (
-    ATTACHMENT_PATTERNS,
-    Allowance,
-    Size,
-    TooMuch,
-    init_repo,
-    keep_notes,
-    not_added,
-)
+from placet.git.attributes import attributes
+from placet.git.checkpoint import checkpoint_ref
+from placet.git.full_disk import undo_since
+from placet.git.repository import common_dir_at, facts_in, is_repository, modules_in, rows_at
+from placet.git.run import Repo
 from placet.git.worktree import Worktree
-from placet.host.clock import Clock
-from placet.host.config import Config, VaultTable, portal_path
-from placet.journal.writer import JournalAccess
 from placet.note.escape import codes
-from placet.note.paths import Folder, show
+from placet.note.paths import Folder
 from placet.plan.scope import Scope
 from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Box, BoxLimits, Level, Ran
 from placet.sandbox.run import run
-from placet.secrets import git_config_secrets, redact
+from placet.secret_files import git_config_secrets
 from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
 from placet.tools.output import Results
 from placet.tools.text import known_secrets
-from placet.wording import counted, megabytes
 
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The vault, and the limits of a place to work in.
-
-    `secrets` are the daemon's own, which no model is shown.
-    """
-
-    vault: Path
-    config: Config
-    sandbox: Level
-    secrets: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerClone:
-    """A portal as a worker of another machine has it.
-
-    `path` is its bare clone of `original`, the person's repository. `denied` are the paths that no
-    mission may write there. `carry` returns, for a mission's refs, the carrier of their commits.
-    """
-
-    path: Path
-    original: Path
-    denied: Denied
-    carry: Callable[[Repo, Sequence[str]], Carrier] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Ports(Bounds):
-    """Everything outside that a worker reaches; `loop/app` makes it.
-
-    `open_model` may be called from any thread and raises ModelError. Worktrees are made below
-    `worktrees`. `say` writes to the daemon's log; `left_out` are the notes that it reported as not
-    addable to git. `leaving` is set when the daemon stops: a worker finishes the running round and
-    starts no other. `clone` is set on a worker of another machine.
-    """
-
-    worktrees: Path
-    journal: JournalAccess
-    clock: Clock
-    open_model: Callable[[], Model]
-    prices: Sequence[Price]
-    retry: RetryPolicy
-    say: Callable[[str], None] = lambda _: None
-    making: threading.Lock = field(default_factory=threading.Lock)
-    left_out: set[str] = field(default_factory=set)
-    leaving: Cancel = field(default_factory=Cancel)
-    day_budget: DayBudget = field(default_factory=DayBudget)
-    clone: WorkerClone | None = None
-
-
-def journalled(record: Record) -> OnCall:
-    """Return a function that journals git processes, failed ones in rows of their own."""
-
-    def on_call(call: GitCall) -> None:
-        if call.stderr:
-            facts = failure_of(call)
-            row = record.row(Action.GIT_RAN, Actor.SYSTEM, Entity.REPOSITORY, **facts)
-            record.log(row, hold=True)
-        else:
-            record.ran.append(call.duration_ms)
-
-    return on_call
-
-
-def failure_of(call: GitCall) -> dict[str, Any]:
-    """Return the journal's facts about a git process that failed, with its output."""
-    return {
-        "operation": call.argv[0],
-        "exit": call.returncode,
-        "processes": 1,
-        "duration_ms": round(call.duration_ms, 1),
-        "command": ["git", *map(show, call.argv)],
-        "stderr": redact(show(call.stderr))[0],
-    }
+_REPORTS = Path(Folder.REPORTS).name
 
 
 def denied_in(repo: Repo, vault: Path) -> Denied:
@@ -157,11 +53,6 @@ def denied_in(repo: Repo, vault: Path) -> Denied:
         if top is None
         else replace(VAULT, root="" if top == vault else str(vault.relative_to(top)))
     )
-
-
-def checkpoint_ref(name: str) -> str:
-    """Return the ref of the checkpoints of the mission whose worktree has this name."""
-    return f"refs/placet/ckpt/{name}"
 
 
 def brought_by(bounds: Bounds, repo: Repo, portal: str) -> Brought:
@@ -278,132 +169,3 @@ def workplace(
             modules=frozenset(modules_in(rows)),
             results=Results(size.result_words, size.result_chars),
         )
-
-
-_REPORTS = Path(Folder.REPORTS).name
-VAULT_EXCLUDES = ("Inbox/", "System/", ".obsidian/", ".trash/", *ATTACHMENT_PATTERNS)
-"""Paths outside a vault's history (`.git/info/exclude`): placet's folders, and attachments."""
-FEW_FILES = 50
-"""Maximum of notes in a new vault, which gets a history without a question."""
-HISTORY_RETRY_S = 60.0
-
-
-def repository(ports: Ports, portal: str, record: Record) -> Repo:
-    """Return the repository that a portal names.
-
-    A folder without a repository gets one, with an initial commit. A worker of another machine gets
-    its clone. Raises UserError for a portal that is not configured, or a folder that cannot be a
-    repository; Postponed for a vault that may have no history.
-    """
-    ran = journalled(record)
-    if ports.clone is not None:
-        return replace(open_repo(ports.clone.path, on_call=ran), clone_of=ports.clone.original)
-    if portal and portal not in ports.config.portals:
-        raise UserError(
-            f"There is no portal `{portal}` in System/placet.toml.",
-            f"Add [portals.{portal}] with its path, or change `portal:`.",
-        )
-    path = portal_path(ports.vault, ports.config, portal)
-    if not path.is_dir():
-        raise UserError(
-            f"The repository {path} is not a folder.",
-            "Restore it, or correct its path in System/placet.toml.",
-        )
-    if portal and (problem := portal_problem(ports.vault, path)) is not None:
-        raise problem
-    above = None if portal or is_repository(path) else repository_above(path)
-    if above is not None:  # its commits would go into the new one
-        raise UserError(
-            f"The vault is inside the repository {above}, and placet does not create a repository "
-            "inside another one.",
-            f"Have requests work there: placet portal add NAME '{above}'. "
-            f"Or make the vault one yourself: git -C '{path}' init",
-        )
-    with ports.making:  # two workers must not make the same repository at once
-        if is_repository(path):
-            return open_repo(path, on_call=ran)
-        allowed, table = None, ports.config.vault
-        if path.samefile(ports.vault):
-            if table.history is False:  # you have to allow it first
-                raise Postponed(NO_HISTORY, HISTORY_RETRY_S, WaitReason.HISTORY)
-            most_files = FEW_FILES if table.history == "ask" else None
-            allowed = Allowance(int(table.history_max_mb * 1e6), most_files, ports.say)
-        try:
-            repo, commit = init_repo(
-                path,
-                excludes=VAULT_EXCLUDES if allowed else (),
-                when=ports.clock.wall(),
-                on_call=ran,
-                allowance=allowed,
-                message="Initial commit\n\nWhat was there when placet made this folder a "
-                "repository.\n",
-            )
-        except TooMuch as found:
-            raise Postponed(
-                _too_much(found.size, table), HISTORY_RETRY_S, WaitReason.HISTORY
-            ) from found
-    record.log(
-        record.row(
-            Action.GIT_INITIALIZED, Actor.SYSTEM, Entity.REPOSITORY, path=str(path), commit=commit
-        )
-    )
-    return repo
-
-
-NO_HISTORY = f"""This request has no `portal:`, so it would change this vault. \
-The vault is not a git repository, so you could not review or undo the change.
-To let placet make it one: `{ALLOW_HISTORY}`, or `placet init --history`.
-To work in a repository instead: write `portal: NAME` into this request's properties \
-(`placet portal list` names them, \
-`placet portal add NAME PATH` adds one).
-Then this request continues by itself."""
-
-
-def _too_much(size: Size, table: VaultTable) -> str:
-    if table.history == "ask" and size.bytes <= table.history_max_mb * 1e6:
-        held = f"{counted(size.files, 'file')}, {megabytes(size.bytes)}"
-        return f"{NO_HISTORY}\nIt would hold {held}; {size.left_out:,} are left out."
-    kinds = ", ".join(
-        f"{show(kind)} {megabytes(some)}" for kind, some in list(size.kinds.items())[:3]
-    )
-    return (
-        f"The history (git) of the vault would hold {counted(size.files, 'file')}, "
-        f"{megabytes(size.bytes)}: "
-        f"more than the {table.history_max_mb:g} MB of `history_max_mb`. Nothing was started. "
-        f"The most is in: {kinds}.\n"
-        "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: "
-        "a line for each kind or folder in a file named `.gitignore` in the vault.\n"
-        "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
-        "Then this request continues by itself."
-    )
-
-
-def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
-    """Commit your changes in the vault, if placet keeps its history, so that work sees them."""
-    if ports.config.vault.history is False or repo.path != ports.vault.resolve():
-        return
-    try:
-        commit, files, left_out = keep_notes(
-            repo, kept_index(ports.worktrees.parent), ports.clock.wall()
-        )
-    except RepositoryChanged:  # somebody else committed at this moment
-        return
-    if not ports.left_out.issuperset(left_out):
-        ports.left_out.update(left_out)
-        ports.say(not_added(left_out))
-    if commit:
-        record.log(
-            record.row(
-                Action.GIT_SNAPSHOTTED,
-                Actor.SYSTEM,
-                Entity.REPOSITORY,
-                commit=commit,
-                files=files,
-                **({"left_out": left_out} if left_out else {}),
-            )
-        )
-
-
-def kept_index(state: Path) -> Path:
-    """Return the path of placet's git index for the vault, below the vault's state folder."""
-    return state / "vault.index"

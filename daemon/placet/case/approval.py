@@ -1,4 +1,4 @@
-"""Check whether a note in System/Active is approved and its mission may start."""
+"""Say what a note in System/Active approves, and why a decision has no effect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from placet.plan.limits import comment_excess, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Approved
 
-# `status` of a plan that may be approved: values that placet writes, none of which is a refusal
+# `status` of a plan that may be approved: values that placet writes, not refusals
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
 NO_RECORD = "There is no record that anyone approved this plan. Please review it again."
 NO_TOOLS = (

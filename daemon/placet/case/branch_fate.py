@@ -77,7 +77,7 @@ _BECAME = {
 def _tell(
     d: DecisionBuilder, action: Action, person: Person | None, facts: Mapping[str, Any]
 ) -> None:
-    """Add a row about a branch: of a person's act, or of what was only seen in git."""
+    """Add a row about a branch: a person's act, or a change that only git shows."""
     if person is None:
         d.row(action, Entity.REPOSITORY, Actor.SYSTEM, **facts)
     else:

@@ -191,7 +191,7 @@ def new_branch(case: Case) -> str:
 def with_box(raw: bytes, what: WriteBox) -> bytes:
     """Return the plan's note with placet's box, made for the text below it.
 
-    That text keeps every byte; an old box goes. A note that cannot be read stays as it is.
+    The text keeps every byte. An old box is replaced. An unreadable note stays unchanged.
     """
     note = read_note(raw)
     if note.problem:
@@ -203,8 +203,8 @@ def with_box(raw: bytes, what: WriteBox) -> bytes:
 def box_written(raw: bytes, what: WriteBox, case: Case, text: bytes = b"") -> bytes:
     """Return the note of a case's plan with the box `what`, and with the body of `text` if given.
 
-    A note with another text than that of `what.digest` stays, and so does one that is approved by
-    its property: whoever did that has read the box that is there.
+    A note whose text is not that of `what.digest` stays unchanged. So does a note that is approved
+    by its property: the person who approved it has read its present box.
     """
     now = box_edits_to_text(raw, case, what.path)
     other = trace_of(raw) != case.trace_id or (what.digest and plan_digest(now) != what.digest)
@@ -353,7 +353,7 @@ def plan_summary(raw: bytes) -> PlanSummary | None:
 
 
 def complexity_in(meta: Mapping[str, Any]) -> Complexity:
-    """Return the size that a plan's properties give; standard for none and an unknown one."""
+    """Return the size in a plan's properties; standard if it is missing or unknown."""
     given = meta.get("complexity")
     return Complexity(str(given)) if given in list(Complexity) else Complexity.STANDARD
 

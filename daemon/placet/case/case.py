@@ -24,8 +24,9 @@ read again in that moment, still has it. Five rules follow:
 - Work carries the case's `generation`. Voiding an approval increments it, and an outcome
   of an older generation is dropped.
 
-A decision's commands are recorded with it and performed afterwards, each as often as it takes. A
-case is not observed while it has commands to perform, so a half-done move is not a gesture.
+A decision's commands are recorded with it and performed afterwards, and retried until they
+succeed. A case is not observed while it has commands to perform, so a half-done move is not a
+gesture.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class KnownPlan:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The approval that a case has: of which text, by whom, and when.
+    """A case's approval: its text, its maker and its time.
 
     `digest` is empty while nothing is approved. `level` is how strong the box for commands was
     then; a weaker one asks again.
@@ -241,7 +242,7 @@ SOMEBODY = Person()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One request and what became of it, as the daemon last acknowledged it.
+    """One request and its history, as the daemon last acknowledged them.
 
     Digests are SHA-256 in hex; those of request and plan leave out the keys that the daemon stamps.
     Times are RFC 3339.
@@ -280,7 +281,7 @@ class Case:
     asking: Asking | None = None
     """What work waits for, in the state `asking`."""
     asked: int = 0
-    """Number of questions so far."""
+    """Number of questions asked."""
     last_asked: str = ""
     """`asked_at` of the last question or wider scope; the next one's is later."""
     amendments: int = 0

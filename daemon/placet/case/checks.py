@@ -26,7 +26,7 @@ _OPTION = re.compile(r"-[qvx]+|--quiet|--verbose|--tb=\w+|--colou?r=\w+|--no-hea
 
 
 def words_of(command: str) -> tuple[str, ...]:
-    """Return a command line as an argument list, empty for what is not one command."""
+    """Return a command line as an argument list, empty if it is not one command."""
     try:
         words = tuple(shlex.split(command))
     except ValueError:

@@ -165,7 +165,7 @@ class DecisionBuilder:
         self.commands.append(Stamp(self.case.plan.path, stamps, seen=seen))
 
     def write_box(self, plan: NoteSeen, what: WriteBox | None = None, new: bytes = b"") -> None:
-        """Have the box of a plan written for the case as it is now, or `what`.
+        """Add the command that writes a plan's box: `what`, by default the box of the current case.
 
         `new` is the plan with another text, which is written as well.
         """

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 KEY = "if_changed"
-"""The key by which a plan says what is to happen when files change under it."""
+"""The key by which a plan says what happens when files change under it."""
 
 
 class IfChanged(StrEnum):
@@ -29,13 +29,13 @@ def changed_files(
     based_on: Mapping[str, str],
     named: Collection[str],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return whether files changed under a plan, and which; else those that changed elsewhere.
+    """Return whether a plan's files changed, and which; if not, the other files that changed.
 
-    Under it are files that its planning read, or that it names. A glob of the scope names none: a
-    plan for `notes/**` would come back with each saved note. `changed` are the paths that differ
-    from the base commit, None where git no longer has it. `based_on` are digests by path, from when
-    the plan was written, `now` those of today. Where the base commit is gone they alone decide;
-    without any nothing is known, and that counts as changed.
+    A plan's files are those that its planning read, and those that it names. A glob of the scope
+    does not count: a plan for `notes/**` would come back with each saved note. `changed` are the
+    paths that differ from the base commit, None if git no longer has it. `based_on` are digests by
+    path, from when the plan was written, `now` those of today. If the base commit is gone, only
+    they decide. Without digests nothing is known, and that counts as changed.
     """
     under = {path for path, digest in based_on.items() if now.get(path, "") != digest}
     under |= {*(changed or ())}.intersection(named)

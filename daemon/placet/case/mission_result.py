@@ -15,7 +15,7 @@ from placet.wording import dollars
 
 @dataclass(slots=True)
 class Spent:
-    """The usage of a conversation so far."""
+    """What a conversation has used."""
 
     replies: int = 0
     input_tokens: int = 0
@@ -41,7 +41,7 @@ class Spent:
         """Return the cost as text, and how much of it interrupted calls may have caused."""
         cost = dollars(self.cost_usd, unknown)
         if self.lost_tokens and self.lost_usd:
-            cost += f" (of which at most {dollars(self.lost_usd)} for interrupted calls)"
+            cost += f" (at most {dollars(self.lost_usd)} of it for interrupted calls)"
         return cost
 
     def add(self, usage: Usage, cost: Decimal | None, took_s: float = 0.0) -> None:

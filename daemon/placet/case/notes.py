@@ -21,7 +21,7 @@ from placet.plan.limits import MAX_NOTE_CHARACTERS
 from placet.plan.sections import rejection_reason
 
 REQUEST_KEYS = ("agent", "portal", "priority", "complexity", "budget_usd")
-"""The keys by which a request says what is to be done."""
+"""The keys by which a request asks for something."""
 _PLAN_KEYS = (
     "trace_id",
     "request_id",
@@ -45,7 +45,7 @@ DRAFT = "draft"
 def rejection_in(plan: NoteSeen, known: Rejection) -> Rejection:
     """Return the reason for a plan's rejection in its note: the property, and the section.
 
-    What the daemon stamped as the property is no person's word: `known` is what it stamped last.
+    A property that the daemon stamped is not your reason: `known` is what it stamped last.
     """
     own = str(plan.meta.get("rejection_reason") or "").strip()
     if own and own == known.reason.strip():
@@ -109,7 +109,7 @@ _REVISION = re.compile(rb"(?m)^[\"']?revision[\"']?[ \t]*[:=]")
 
 
 def trace_of(raw: bytes) -> str:
-    """Return the trace_id that a note has, empty for none or an invalid one."""
+    """Return a note's trace_id, empty if it is missing or invalid."""
     trace_id = _trace_property(read_note(raw))
     try:
         return str(UUID(trace_id)) if trace_id else ""
@@ -196,7 +196,7 @@ def inspect_note(path: str, raw: bytes, owner: str = "") -> NoteSeen:
     is_plan = "request_id" in meta and "revision" in meta
     asked = {"asked_at", "request_id"} <= meta.keys() or (bool(note.problem) and _asked(raw))
     lost = folder is Folder.QUESTIONS and not trace_id
-    # what is among the requests is one, whatever it was before
+    # a note in the requests folder is a request, whatever it was before
     elsewhere = not is_plan and folder is not Folder.REQUESTS
     asks = elsewhere and (lost or asked)
     of_plan = is_plan or (asks and "amendment" in meta)

@@ -119,7 +119,7 @@ def _candidates(
 
 
 def _of_asked(case: Case, notes: Sequence[NoteSeen], plan: NoteSeen | None) -> Iterable[Gesture]:
-    """Give a person's word on a wider scope, or that what is asked was taken away."""
+    """Give a person's decision on a wider scope, or that the question was taken away."""
     if (asking := case.asking) is None or any(note.problem for note in notes):
         return
     if not notes and asking.amended:

@@ -154,7 +154,7 @@ def scope_refused(d: DecisionBuilder, g: ScopeRefused) -> None:
 
 
 def withdrawn(d: DecisionBuilder) -> None:
-    """Withdraw what was asked: the work that waited for it is void, or has to stop."""
+    """Withdraw a question: the work that waited for its answer is void, or has to stop."""
     _closed(d, None, "void")
 
 

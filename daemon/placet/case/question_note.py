@@ -69,7 +69,7 @@ _NO_BOX = re.compile(r"(?m)^([ \t]*\S+[ \t]+)(?=\[[ xX]\])")
 class Answer:
     """A person's answer, empty before there is one.
 
-    `problem` says why what is there is no answer. `chosen` is the option's number, 0 for a text,
+    `problem` says why the text is not an answer. `chosen` is the option's number, 0 for a text,
     which may still be unfinished.
     """
 
@@ -101,7 +101,7 @@ def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes
     }
     box = [f"> [!question|placet] {whose} {_request(case)} asks you"]
     lines = [
-        _NO_BOX.sub(r"\1\\", paragraphs(asked.question)),  # a box in it would be no answer
+        _NO_BOX.sub(r"\1\\", paragraphs(asked.question)),  # a box in it is not an answer
         "",
     ]
     if asked.why.strip():
@@ -330,7 +330,7 @@ def question_warning(asking: Asking, note: NoteSeen, every: Sequence[NoteSeen]) 
 
 
 def is_question_note(note: NoteSeen, asking: Asking) -> bool:
-    """Return whether a note is the one in which this is asked."""
+    """Return whether a note asks this question."""
     at = note.meta.get("asked_at")
     if at is None:
         unreadable = bool(note.problem) and asking.asked_at.encode() in note.raw[:4096]

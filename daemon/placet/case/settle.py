@@ -71,7 +71,7 @@ Content = tuple[int, int, int, int]
 
 
 class Seen(NamedTuple):
-    """A file as the looks so far have shown it.
+    """What the looks have shown of a file.
 
     `since_s` is the first look with this fingerprint, `writers` the last answer of the kernel.
     `is_whole` says that the file stayed unchanged for long enough.
@@ -111,7 +111,7 @@ class FileHistory:
     own: Mapping[Content, float] = field(default_factory=dict)
 
     def to_ask(self, present: Mapping[str, Fingerprint], now_s: float) -> list[str]:
-        """Return the paths of which the kernel must be asked who writes them, for this look."""
+        """Return the paths whose writers this look must ask the kernel for."""
         return [
             path
             for path, fingerprint in present.items()

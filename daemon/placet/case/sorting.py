@@ -87,9 +87,9 @@ def sort_notes(cases: Mapping[str, Case], notes: Iterable[NoteSeen]) -> NotesByO
     """Sort each note to its case: by its `trace_id`, else by the place where it was seen last.
 
     The place counts only if no other note has the `trace_id`: an editor may have dropped a note's
-    properties, but a note in the old place of a renamed one is something else. Of a case that ended
-    the text must be the same, too. `cases` is keyed by trace_id. A note without a case is a new
-    request, or an orphan: a plan whose case the journal does not know.
+    properties, but a note in the old place of a renamed one is something else. If the case has
+    ended, the text must be the same, too. `cases` is keyed by trace_id. A note without a case is a
+    new request, or an orphan: a plan whose case the journal does not know.
     """
     found = NotesByOwner()
     every = list(notes)

@@ -126,11 +126,10 @@ class Verbosity(IntEnum):
 
 @dataclass(slots=True)
 class Story:
-    """Turns rows into lines, in order. It remembers what need be said only once.
+    """Turns rows into lines, in order. It remembers what it said, to say it once.
 
-    `trouble` is what the model's last failure was; `edited` are the requests (by trace id) of which
-    an edit was the last thing that happened: an editor that saves every few seconds makes many of
-    one.
+    `trouble` is the model's last failure; `edited` are the requests (by trace id) whose
+    last row was an edit: an editor that saves every few seconds makes many of them.
     """
 
     trouble: str = ""
@@ -138,7 +137,7 @@ class Story:
     heard: tuple[str, ...] = ()
 
     def hear(self, text: str) -> None:
-        """Take in what was said: a side note that repeats it is not told again."""
+        """Remember a text: a side note that repeats it is not told again."""
         # a new tuple: several threads say things
         self.heard = (*self.heard[-7:], one_line(text))
 

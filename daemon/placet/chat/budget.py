@@ -2,8 +2,8 @@
 
 A call is made only if its worst case still fits, so that no limit on tokens or money is ever
 passed: the prompt is counted by an upper bound and the answer by its `max_tokens`, which is lowered
-where that makes the call fit. Time cannot be held; a time limit ends the work at the next check,
-and what is left of it may serve as a time-out.
+where that makes the call fit. Time cannot be reserved. A time limit ends the work at the next
+check. The rest of it can be used as a timeout.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Amounts that may be used, or are left; None is no limit.
+    """Amounts that may be used, or are left; None means no limit.
 
     `tokens` are all of a prompt's, read from a cache or not, and all of an answer's. Working time
     is spent in model and tool calls, wall time also in rests and while the daemon was down.
@@ -127,7 +127,7 @@ class Ledger:
     def remaining(self) -> Limits:
         """Return the amounts neither used nor held, never below zero.
 
-        Money is 0 if the cost so far is unknown.
+        Money is 0 while the cost is unknown.
         """
         spent = sum(self.held.values(), self.used)
         limits = self.limits
@@ -155,11 +155,11 @@ def _minus(limit: _N | None, gone: _N) -> _N | None:
 
 
 SHORT = 0.2
-"""The share of a limit that is left when the model is told of it."""
+"""The model hears about a limit when this share of it is left."""
 
 
 def tell(ledger: Ledger, turns_left: int, turns: int) -> str:
-    """Return what the model is told of limits that get short; empty while there is enough of all.
+    """Return what the model hears about limits that are almost used; empty if none is.
 
     `turns_left` of all `turns` counts the answer that it is about to give.
     """
@@ -297,8 +297,8 @@ def cost_usd(
 
     None where no row names the model. `usage` must be one reply's: prices may depend on the size of
     its prompt. A dated snapshot (`claude-opus-5-5-20261001`) costs what its model costs unless it
-    has its own row. Of several rows the one for the largest prompt that this one exceeds
-    holds, and of those the newest. `free` (see `is_free`): 0, whatever the model.
+    has its own row. If several rows match, the one for the largest prompt that this one exceeds
+    holds, then the newest. 0 if `free` (see `is_free`).
     """
     if free:
         return Decimal(0)

@@ -119,7 +119,7 @@ class Nudge:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A mission so far.
+    """A mission's turns and calls.
 
     `under_way` are the calls of the open turn; `nudged` has the number of turns after which the
     model was told of a pattern.
@@ -162,7 +162,7 @@ def count_at_end(steps: Sequence[StepRecord], counts: Callable[[StepRecord], boo
 def turns_of_talk(steps: Sequence[StepRecord]) -> int:
     """Return the number of turns at the end that called no tool.
 
-    One that was paused or cut short is neither talk nor its end.
+    A turn that was paused or cut short does not count, and does not end the count.
     """
     silent = steps[len(steps) - count_at_end(steps, lambda step: not step.calls) :]
     return sum(step.stop_reason in _TALKED for step in silent)
@@ -437,7 +437,7 @@ def _signs(history: History, settings: GuardSettings) -> Iterator[Sign]:
         seen = "the conversation no longer fits into the model's context"
         yield Sign(Pattern.CONTEXT_FULL, 1, 1, seen)
     if cut := count_at_end(history.steps, lambda step: step.stop_reason is StopReason.MAX_TOKENS):
-        # Two cut answers far apart are no reason to end a mission.
+        # Two cut answers far apart do not end a mission.
         yield Sign(Pattern.CUT_OFF, cut, 2, "the answer was cut off at its limit of tokens")
     if newest.calls:
         yield from _signs_of_calls(history, newest, settings)

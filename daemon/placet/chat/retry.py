@@ -67,7 +67,7 @@ Decision = Retry | Sleep | Blocked | NoRetry
 def next_attempt(error: ModelError, attempt: int, policy: RetryPolicy, jitter: float) -> Decision:
     """Decide what follows `error`.
 
-    `attempt` counts the calls so far for this answer, including the failed one (1, 2, …). `jitter`
+    `attempt` counts the calls for this answer, including the failed one (1, 2, …). `jitter`
     is a random number from 0 to 1, which shortens the backoff by up to half. A server's
     `retry_after_s` is respected up to `policy.longest_rest_s`. Raises ValueError for a cancelled
     call, because its answer is not wanted.

@@ -96,7 +96,7 @@ def _raw(text: str) -> tuple[str | None, str] | None:
 
 
 def _read(name: str | None, raw: str) -> tuple[str, Mapping[str, Any] | None]:
-    """Return a call's name and arguments, None for what is not exactly a call."""
+    """Return a call's name and arguments, None if the text is not exactly a call."""
     try:
         # weak models write a file's lines as they are
         value = json.loads(raw, strict=False)

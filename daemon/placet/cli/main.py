@@ -154,7 +154,7 @@ COMMANDS: Mapping[str, str] = {
     "notify": "placet.cli.settings",
     "cost": "placet.cli.cost",
     "journal": "placet.cli.journal",
-    "team": "placet_team.team_command",
+    "team": "placet_team.command",
     "worker": "placet_team.worker_command",
     "events": "placet.cli.events",
     "service": "placet.cli.service",

@@ -12,7 +12,7 @@ from contextlib import suppress
 from hashlib import sha256
 
 from placet.activity import Action
-from placet.agent.workplace import checkpoint_ref, kept_index
+from placet.agent.repository import kept_index
 from placet.case.case import Branch, Case
 from placet.case.explain import of_last_mission, state_sentence
 from placet.case.life_cycle import State
@@ -29,8 +29,8 @@ from placet.git.checkout import (
     revert_in_checkout,
     where_checked_out,
 )
-from placet.git.checkpoint import save_commit
-from placet.git.commit import commit_message
+from placet.git.checkpoint import checkpoint_ref, save_commit
+from placet.git.commit_message import commit_message
 from placet.git.fate import (
     DROPPED,
     brought_in,

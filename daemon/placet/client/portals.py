@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from placet.agent.dependencies import overlaps, proposed, why_elsewhere
-from placet.agent.workplace import Bounds, brought_by
+from placet.agent.ports import Bounds
+from placet.agent.workplace import brought_by
 from placet.case.case import CASE_JSON
 from placet.case.life_cycle import OPEN
 from placet.client.site import Site, here

@@ -21,7 +21,8 @@ from placet.git.run import Repo
 from placet.git.trailers import trailers_of
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.plan.parse import parse_plan
-from placet.secrets import environment_secrets, git_config_secrets, redact
+from placet.secret_files import environment_secrets, git_config_secrets
+from placet.secrets import redact
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from placet.activity import Action
+from placet.agent.ports import Bounds
 from placet.agent.prompts import plan_of
 from placet.agent.record import PLACE, Recorded
 from placet.agent.replay import Replayed, replay
-from placet.agent.workplace import Bounds
 from placet.case.case import Case
 from placet.client.site import Site
 from placet.errors import UserError

@@ -9,13 +9,8 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action, CommittedRow
 from placet.case.case import Case
-from placet.case.explain import (
-    advice,
-    continued_request,
-    explain_state,
-    of_last_mission,
-    what_happened,
-)
+from placet.case.continued_request import continued_request
+from placet.case.explain import advice, explain_state, of_last_mission, what_happened
 from placet.case.life_cycle import DRAFTING, State
 from placet.case.notes import DRAFT, body_of, inspect_note
 from placet.case.sorting import text_back

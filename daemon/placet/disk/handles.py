@@ -126,7 +126,7 @@ def open_below(base: int, names: Sequence[Name], flags: int) -> int:
 def read_at_most(handle: int, limit_bytes: int, size: int) -> bytes:
     """Return the content of an open file; of a longer one, its first `limit_bytes + 1` bytes.
 
-    `size` is a guess: the file may grow meanwhile, and files in /proc report 0.
+    `size` is a guess: the file may be growing, and files in /proc report 0.
     """
     data = os.read(handle, min(limit_bytes, max(size, 4096)) + 1)
     if len(data) == size:

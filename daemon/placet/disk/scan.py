@@ -55,7 +55,7 @@ class Scan:
     """The daemon's own explanations."""
     problems: list[FolderProblem] = field(default_factory=list)
     placeholders: set[str] = field(default_factory=set)
-    """Notes of which a sync tool left only a placeholder."""
+    """Notes that a sync tool replaced by placeholders."""
 
     def failed(self, path: str, error: OSError) -> None:
         """Add a folder that cannot be listed."""

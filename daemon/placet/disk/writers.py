@@ -1,7 +1,7 @@
 """Ask the kernel whether a program has a file open for writing.
 
-A read lease is granted only while nobody has. As long as placet holds it, a program that opens the
-file for writing waits, and placet can see that one does.
+The kernel grants a read lease only while no program has. As long as placet holds it, a program that
+opens the file for writing waits, and placet can see that one does.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Lease:
 def lease(handle: int, *, ask: bool = True) -> Iterator[Lease]:
     """Hold a read lease on a file opened for reading, if the kernel grants one.
 
-    Do nothing slow meanwhile: a program that opens the file for writing waits. Without `ask` there
-    is no answer, as on macOS.
+    Do nothing slow meanwhile: a program that opens the file for writing waits. Without `ask` the
+    answer is UNKNOWN, as on macOS.
     """
     taken = Lease(handle, _take(handle) if ask else Writers.UNKNOWN)
     try:

@@ -1,20 +1,14 @@
-"""Save the worktree after a round as a commit on one of placet's references, and restore it.
-
-Also delete what a command wrote on a full disk.
-"""
+"""Save the worktree after a round as a commit on one of placet's references, and restore it."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 
-from placet.disk.files import delete_tree
-from placet.git.commit import approved_by_name, is_work, since_tip
+from placet.git.changes import approved_by_name, is_work, since_tip
 from placet.git.history import is_ancestor
 from placet.git.index import Allow, stage_allowed, update_ref, write_commit
 from placet.git.repository import resolve, tree_of
@@ -37,10 +31,11 @@ from placet.git.worktree import (
     must_be_on_branch,
     remove_ref_lock,
 )
-from placet.wording import counted
 
-# bytes; a longer folder path leaves too little room below PATH_MAX for its files
-_LONG_PATH = 3_000
+
+def checkpoint_ref(name: str) -> str:
+    """Return the ref of the checkpoints of the mission whose worktree has this name."""
+    return f"refs/placet/ckpt/{name}"
 
 
 def snapshot(wt: Worktree) -> str:
@@ -127,7 +122,7 @@ def leave_out(wt: Worktree, paths: Sequence[str]) -> None:
         if is_work(wt, path):
             (wt.path / path).unlink()
     if paths:
-        _restore_files(wt, wt.ref, paths)
+        restore_files(wt, wt.ref, paths)
 
 
 def save_commit(repo: Repo, tip: str, ref: str, when: datetime) -> None:
@@ -157,31 +152,7 @@ def delete_ref(repo: Repo, ref: str, at: str = "", *, place: GitDir | None = Non
     run_git(place or neutral(place_of(repo)), "update-ref", "-d", ref, *([at] if at else []))
 
 
-def _must_be_ours(ref: str) -> None:
-    if not ref.startswith("refs/placet/"):
-        raise ValueError(f"not a reference of placet's own: {ref!r}")
-
-
-# --- a full disk
-
-
-def undo_since(wt: Worktree, ref: str, since_ns: int) -> str:
-    """Free a full disk: delete a worktree's files written since a moment; return a summary.
-
-    Counts the time of a file's last change of any kind (ctime), because no command can set it.
-    Deleted files are written again from the commit at `ref`, or from the branch if there is no such
-    reference. Deleting takes no space. Raises OSError or GitError.
-    """
-    deleted = _delete_since(wt.path, since_ns)
-    back = _restore_files(wt, ref, deleted) if deleted else []
-    return (
-        f"placet deleted what it had written, to free disk space: "
-        f"{counted(len(deleted), 'file')}, "
-        f"of which {len(back)} as they were again at the last checkpoint"
-    )
-
-
-def _restore_files(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
+def restore_files(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
     """Write those of the files that the commit at `ref` has; return which."""
     index = wt.git_dir / "placet-index"
     with holding(wt.path) as held:
@@ -200,27 +171,6 @@ def _restore_files(wt: Worktree, ref: str, paths: Sequence[str]) -> list[str]:
     return back
 
 
-def _delete_since(top: Path, since_ns: int) -> list[str]:
-    deleted: list[str] = []
-    ahead, seen = [top], []
-    while ahead:
-        folder = ahead.pop()
-        if len(os.fsencode(folder)) > _LONG_PATH:
-            delete_tree(folder)
-            continue
-        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            folder.chmod(0o700)
-        seen.append(folder)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                info = entry.stat(follow_symlinks=False)
-                if stat.S_ISDIR(info.st_mode):
-                    ahead.append(Path(entry.path))
-                elif info.st_ctime_ns > since_ns and not (folder == top and entry.name == ".git"):
-                    os.unlink(entry.path)  # noqa: PTH108 - slower, and there may be half a million
-                    deleted.append(os.path.relpath(entry.path, top))
-    for folder in reversed(seen[1:]):
-        with suppress(OSError):  # not empty
-            if folder.stat().st_ctime_ns > since_ns:
-                folder.rmdir()
-    return deleted
+def _must_be_ours(ref: str) -> None:
+    if not ref.startswith("refs/placet/"):
+        raise ValueError(f"not a reference of placet's own: {ref!r}")

@@ -63,8 +63,8 @@ def commits_since(repo: Repo, new: Sequence[str], then: Sequence[str]) -> list[C
 def reverts_in(repo: Repo, commits: Iterable[Commit], into: str = "") -> list[Revert]:
     """Return which of these commits revert a mission's work, or revert such a revert.
 
-    A message only says where to look: a commit that leaves the files as they were reverts nothing,
-    and neither does a mission's own commit. `into` is the branch that has them.
+    A message only says where to look. A commit that leaves the files unchanged reverts nothing, and
+    a mission's own commit reverts nothing. `into` is the branch that has the commits.
     """
     found: list[Revert] = []
     reverts = [
@@ -88,7 +88,7 @@ def reverts_in(repo: Repo, commits: Iterable[Commit], into: str = "") -> list[Re
 
 
 def _own_commits(repo: Repo, at: Commit, trace_id: str, before: str) -> list[Commit]:
-    """Return the commits, newest first, that brought in the mission's work of which `at` is one.
+    """Return the commits that brought in the mission's work, newest first; `at` is one of them.
 
     For a merge that is the merge itself. They are in the history of the commit `before`.
     """
@@ -249,7 +249,7 @@ def kept_refs(one: Branch) -> tuple[str, ...]:
 
 
 def _retire_dropped(repo: Repo, one: Branch, refs: Refs) -> None:
-    """Move the references of a dropped branch that is back, so that they are no later evidence."""
+    """Move the references of a dropped branch that is back, so that they do not count later."""
     dropped, reopened = kept_refs(one)
     place = neutral(place_of(repo))
     for ref in sorted(refs.ours):
@@ -328,8 +328,8 @@ def _merged(repo: Repo, one: Branch, target: str) -> tuple[str, str] | None:
 def _has_patch(repo: Repo, one: Branch, found: Sequence[str]) -> bool:
     """Return whether these commits, newest first, bring in a branch's work.
 
-    They change each of its files, as one of three commits would be no merge, and make most of its
-    changes: who squashes may change some lines, but a message alone brings in nothing.
+    They change each of its files, because one of three commits is not a merge. They make most of
+    its changes: a person who squashes may change some lines, but a message alone is not enough.
     """
     work = file_patches(repo, one.tip, one.base)
     made = _added_up([file_patches(repo, sha) for sha in reversed(found)])

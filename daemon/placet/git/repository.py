@@ -69,8 +69,8 @@ def is_repository(path: Path) -> bool:
 def portal_problem(vault: Path, place: Path) -> UserError | None:
     """Return why a request cannot name a portal at `place`, None where it can.
 
-    A folder that is no repository can be one: the first request makes it one. Not so below another
-    repository, whose commits would then go into the new one.
+    A folder that is not a repository can be named: the first request makes it one. A folder inside
+    another repository cannot: commits would then go into the new one.
     """
     shown = show(str(place))
     if not os.path.isdir(place):
@@ -496,7 +496,7 @@ def facts_in(repo: Repo, rows: Sequence[Sequence[str]]) -> list[str]:
     if "lfs" in filters:
         sentences.append(
             "Files kept with git LFS appear as small pointer files, and must not be edited. "
-            "placet merges what changes none of them."
+            "placet merges only changes to other files."
         )
     sentences += [
         f"The filter {name!a} is not run: its files appear as they are stored."

@@ -34,7 +34,7 @@ from placet.note.paths import CONFIG_PATH, show
 GUARDED = frozenset({"board", "commands", "limits", "model", "notify", "portals", "team"})
 """The tables whose settings have to be accepted to hold."""
 _FLOORS = ("free_disk_bytes",)  # stricter if higher
-_ENDLESS = ("day_usd", "day_tokens", "planning_usd", "mission_wall_time_s")  # 0 is no limit
+_ENDLESS = ("day_usd", "day_tokens", "planning_usd", "mission_wall_time_s")  # 0: no limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,7 +308,7 @@ class PortalTable(_Table):
 
     Commands see what `see` names of what git ignores there, and environments elsewhere; of `copy` a
     mission has its own. In a team, only workers with this `label` take its work.
-    `missions_at_once` 0 is no limit; `work_remote` is the git repository by which its commits
+    `missions_at_once` 0 means no limit; `work_remote` is the git repository by which its commits
     travel, if it has its own.
     """
 

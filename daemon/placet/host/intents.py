@@ -105,7 +105,7 @@ def read(path: Path) -> Intent | UnknownIntent | None:
 
 
 def _unknown(raw: bytes) -> UnknownIntent | None:
-    """Return an intent of which this placet understands the id only."""
+    """Return an intent that this placet does not know, if its id is readable."""
     with suppress(ValueError, RecursionError):
         found = json.loads(raw)
         if isinstance(found, dict) and _ID.fullmatch(str(found.get("id"))):

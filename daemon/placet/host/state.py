@@ -47,7 +47,7 @@ def state_home(env: Mapping[str, str]) -> Path:
 
 def expand_home(given: str) -> Path:
     """Return a path with `~` expanded, or as a plain name if there is no home folder."""
-    return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for who is not known
+    return Path(os.path.expanduser(given))  # noqa: PTH111 - Path.expanduser raises for an unknown user
 
 
 def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:

@@ -333,7 +333,7 @@ class SqliteStore:
         self._full_sync = False
 
     def ensure_writable(self) -> None:
-        """Raise OSError if the path names another file, or none: SQLite would write on."""
+        """Raise OSError if the path names another file or is gone: SQLite would write on."""
         if identity_of(self._path) != self._identity:
             raise OSError(
                 f"{self._path.name} was moved, deleted or replaced; put it back, or restart the"
@@ -384,7 +384,7 @@ class JournalAccess(Protocol):
         """Give a reader of one snapshot."""
 
     def ask(self) -> AbstractContextManager[Reader]:
-        """Give a reader for single queries, each of which sees all that is committed."""
+        """Give a reader for single queries. Each query sees all that is committed."""
 
 
 _WAIT_S = 0.5
@@ -458,7 +458,7 @@ class Journal:
 
         The future fails with Conflict, LeaseLost or LeaseHeld. `durable` makes the commit survive a
         power cut (`synchronous=FULL`); ask for it before an outside effect. Raises ValueError or
-        TypeError for metadata that is no JSON, and JournalPaused if the journal is closed.
+        TypeError for metadata that is not JSON, and JournalPaused if the journal is closed.
         """
         guarded = writes if self.guard is None else [self.guard, *writes]
         return self._enqueue(Batch([prepare(write) for write in guarded], durable, Future()))
@@ -485,7 +485,7 @@ class Journal:
 
     @contextlib.contextmanager
     def ask(self) -> Iterator[Reader]:
-        """Yield a reader for single queries, each of which sees all that is committed.
+        """Yield a reader for single queries. Each query sees all that is committed.
 
         Its connection stays open, for the loop's thread, which asks often. Once the journal is
         closed, or where it is not a file, this is as `read`.
@@ -525,7 +525,7 @@ class Journal:
     # what callers' threads do
 
     def _wait(self, error: Exception) -> None:
-        """Wait before the next attempt to read; raises JournalPaused once that is over."""
+        """Wait before the next attempt to read; raises JournalPaused after the last."""
         why = f"the journal {self._store.name} cannot be read: {plainly(error)}"
         before_s, self._waited_s = self._waited_s, self._boottime_s()
         if self._waited_s - before_s > _SAY_AGAIN_S:

@@ -16,7 +16,7 @@ from placet.activity import Action, CommittedRow
 from placet.agent.commits import remove_leftover_worktrees
 from placet.agent.mission import run_mission
 from placet.agent.planner import draft
-from placet.agent.workplace import Ports
+from placet.agent.ports import Ports
 from placet.case.adopt import distrust
 from placet.case.life_cycle import DRAFTING, State
 from placet.chat.messages import ModelError

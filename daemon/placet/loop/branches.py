@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from placet.activity import Action, Activity, Actor, Entity
-from placet.agent.workplace import failure_of
+from placet.agent.repository import failure_of
 from placet.case.branch_fate import SeenInGit, explain_drop, settle_branch, settle_revert
 from placet.case.case import Branch
 from placet.case.commands import Decision
@@ -59,7 +59,7 @@ class BranchWatch:
     _glanced_at: float = float("-inf")
 
     def take(self) -> list[BranchNews]:
-        """Return what was found since the last time, and say what could not be seen.
+        """Return new findings, and log what could not be read.
 
         A problem that stays the same is said once, and its git processes are left out.
         """
@@ -71,7 +71,7 @@ class BranchWatch:
         for one in looked:
             is_known = one.problem == self._problems.get(one.path, "")
             if one.problem and not is_known:
-                self.say(f"what became of branches cannot be seen: {one.problem}")
+                self.say(f"placet cannot see the fate of branches: {one.problem}")
             self._known[one.path], self._problems[one.path] = one.memory, one.problem
             found.append(replace(one, calls=()) if one.problem and is_known else one)
         return found
@@ -125,7 +125,7 @@ class BranchWatch:
             thread.start()
         except RuntimeError as error:  # as for a worker; the next time is soon enough
             self.asks = False
-            self.say(f"what became of branches cannot be looked at: {error}")
+            self.say(f"placet cannot look at branches: {error}")
         else:
             self.thread = thread
 
@@ -251,7 +251,7 @@ def _settle_revert(state: LoopState, found: Revert, owner: str, settled: set[str
 
 
 def _record(state: LoopState, decision: Decision | None, claim: Intent | None) -> None:
-    """Record what became of a branch; a claim names its maker once."""
+    """Record the fate of a branch; a claim names its maker once."""
     if decision is not None:
         state.record(decision, writes=[AnswerIntent(claim.id)] if claim is not None else [])
         state.intents.forget([claim.id] if claim is not None else [])

@@ -20,7 +20,8 @@ from placet.models import check, offered, open_model
 from placet.models.server import Offered
 from placet.sandbox.box import NO_SANDBOX, Level
 from placet.sandbox.probe import probe
-from placet.secrets import MIN_LITERAL, environment_secrets
+from placet.secret_files import environment_secrets
+from placet.secrets import MIN_LITERAL
 
 
 def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:

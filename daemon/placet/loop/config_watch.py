@@ -9,7 +9,7 @@ from pathlib import Path
 from socket import gethostname
 
 from placet.activity import Action
-from placet.agent.workplace import Ports
+from placet.agent.ports import Ports
 from placet.case.settle import MISSING_S, FileHistory, Writers, look
 from placet.disk.files import Stamp, stamp_of
 from placet.disk.scan import fingerprint

@@ -172,8 +172,8 @@ class Decider:
         """Return the trace ids of cases that this look is not certain about.
 
         A missing note may be on its way to another folder. If it is seen elsewhere, that place
-        counts. If not, its case waits until it is certain where the note is and what it says. Of
-        two plans neither counts, also while one of them is moved or edited.
+        counts. If not, its case waits until it is certain where the note is and what it says. Two
+        plans block each other, also while one of them is moved or edited.
         """
         intake = self.state.intake
         present = {_identity(n) for p, n in intake.notes.items() if p not in intake.unsure}
@@ -298,7 +298,7 @@ class Decider:
     def _notices_of_cases(self, found: NotesByOwner, busy: Set[str]) -> dict[str, str]:
         """Return notices to usable notes: planning failed, an edit has no effect, work waits.
 
-        Cases that are not `busy` get warnings besides.
+        Cases that are not `busy` also get warnings.
         """
         state, notes = self.state, self.state.intake.notes
         notices: dict[str, str] = {}

@@ -60,8 +60,8 @@ _CANNOT = "placet cannot use the request of this plan. The note next to it says 
 def take(state: LoopState, case: Case, its: CaseNotes) -> bool | None:
     """Decide what a person did to a case's notes; return whether that was possible.
 
-    None: they did nothing. Further gestures besides an answer are decided in the same look, so that
-    no work runs in between.
+    None: they did nothing. An answer and further gestures are decided in the same look, so that no
+    work runs in between.
     """
     if case.asking is not None and not its.asked:
         its = replace(its, asked=_asked_in_archive(state, case, case.asking))
@@ -76,7 +76,7 @@ def take(state: LoopState, case: Case, its: CaseNotes) -> bool | None:
 
 
 def perform(state: LoopState, case: Case, its: CaseNotes, intent: Intent) -> None:
-    """Do what a person decided by a command, and record what came of it.
+    """Do what a person decided by a command, and record the result.
 
     `its` are the case's notes, which show no gesture. The intent waits until it is certain that
     these are all.
@@ -273,7 +273,7 @@ def _without_copies(state: LoopState, case: Case, its: CaseNotes) -> CaseNotes:
     if not archived:
         return its
     state.intake.unplanned |= {
-        plan.path: f"This is a copy of `{archived}`, a plan that is over. To review that plan "
+        plan.path: f"This is a copy of `{archived}`, a finished plan. To review that plan "
         "again, move it here. Delete this copy."
         for plan in back
     }
@@ -301,7 +301,7 @@ def _may_be_unfinished(state: LoopState, gesture: Answered) -> bool:
 
 
 def _answer(state: LoopState, case: Case, gesture: Answering) -> Gesture | None:
-    """Return a person's answer, or that what is asked was taken away once it is certain."""
+    """Return a person's answer, or that the question was taken away, once that is certain."""
     asking, note = case.asking, gesture.note
     assert asking is not None, "only what is asked is answered"
     if note is None:

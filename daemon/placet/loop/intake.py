@@ -87,7 +87,7 @@ class Intake:
     _open: dict[str, float] = field(default_factory=dict)
     """Since when a file is open in a program."""
     _placeholders: dict[str, float] = field(default_factory=dict)
-    """Notes of which a sync tool has only a placeholder, and since when."""
+    """Notes that a sync tool replaced by placeholders, and since when."""
     _restless: dict[str, tuple[float, int]] = field(default_factory=dict)
     """Since when a file is unread, and in how many looks."""
     _read_as: dict[str, Fingerprint] = field(default_factory=dict)

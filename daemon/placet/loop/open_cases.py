@@ -20,7 +20,7 @@ from placet.note.paths import is_utf8
 class OpenCases(Mapping[str, Case]):
     """The cases by trace_id.
 
-    Iterating gives those in memory, `held`; a lookup also finds those that are over. `watched` are
+    Iterating gives those in memory, `held`; a lookup also finds finished ones. `watched` are
     the branches that people may still merge or drop, by trace_id. Not thread-safe.
     """
 
@@ -73,7 +73,7 @@ class OpenCases(Mapping[str, Case]):
     def let_go(
         self, notes: Iterable[NoteSeen], paths: Collection[str], busy: Collection[str]
     ) -> None:
-        """Drop from memory the cases that are over and have nothing left to do.
+        """Drop finished cases that have nothing left to do from memory.
 
         Such a case has neither a note, nor its place at one of `paths`, nor its trace id in `busy`.
         """

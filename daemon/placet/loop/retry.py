@@ -211,7 +211,7 @@ class WorkWaits:
         }
 
     def left_s(self, began_s: float) -> list[float]:
-        """Return the seconds until each wait is over.
+        """Return the seconds until each wait ends.
 
         Work that was due when the tick began (`began_s`) and did not start waits for something
         else.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from placet.activity import Action, Entity
-from placet.agent.workplace import Ports
+from placet.agent.ports import Ports
 from placet.case.approval import approved_in
 from placet.case.case import CASE_JSON, Case, Person
 from placet.case.commands import COMMAND_JSON, Decision, Edit

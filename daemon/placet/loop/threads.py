@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from placet.agent.ports import Ports
 from placet.agent.record import Postponed
 from placet.agent.tool_calls import AsksPerson
-from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.events import Asked, Drafted, MissionEnded, PlanningFailed
 from placet.case.lease import Owner

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from placet.activity import Action
 from placet.agent.model_call import count_unseen
+from placet.agent.ports import Ports
 from placet.agent.record import Record
-from placet.agent.workplace import Ports
 from placet.case.case import Case
 from placet.case.lease import Owner
 from placet.case.life_cycle import DRAFTING, OPEN
@@ -143,7 +143,7 @@ class Loop:
                 record.end_run()
 
     def _is_ours(self, reader: Reader, trace_id: str) -> bool:
-        """Return whether a case is this daemon's own work, and no worker's."""
+        """Return whether this daemon works on a case itself, not a worker."""
         return self.dispatch.team is None and not is_with_worker(reader, trace_id)
 
     def tick(self) -> Tick:
@@ -204,7 +204,7 @@ class Loop:
         return pending_in_s
 
     def _settle_branches(self) -> None:
-        """Record what became of branches."""
+        """Record the fate of branches."""
         if not (looked := self.branches.take()):
             return
         self.read_intents()  # a command records who did it only after the git operation

@@ -10,14 +10,14 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action
 from placet.agent.commits import executes
-from placet.agent.mission import bug_result
+from placet.agent.mission_end import bug_result
 from placet.agent.planner import Assignment
+from placet.agent.ports import Ports
 from placet.agent.prompts import digests_of, notes_of_agent
 from placet.agent.record import Postponed, Record
 from placet.agent.report import ReportData, asked_section, outcome_of
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission, mission_of
-from placet.agent.workplace import Ports
 from placet.case.approval import changed_instructions, may_begin
 from placet.case.brake import TOO_OFTEN, with_planning
 from placet.case.case import Case, NoteSeen
@@ -279,7 +279,7 @@ class Dispatch:
         state.threads.run_job(job, lambda: self.draft(state.ports, assignment, job.cancel))
 
     def _what_failed(self, case: Case) -> str:
-        """Return what the next planning is told of a failure.
+        """Return what the next planning reads about a failure.
 
         It is the report in the vault, with people's remarks.
         """

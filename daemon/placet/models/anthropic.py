@@ -277,7 +277,7 @@ class AnthropicModel:
 
 
 def _json_of(data: str) -> object:
-    """Return what an error event says, as text if it is no JSON."""
+    """Return what an error event says, as text if it is not JSON."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

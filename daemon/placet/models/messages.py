@@ -92,7 +92,7 @@ Received = tuple[Mapping[str, Any], Mapping[int, str]]
 
 
 class JoinedEvents:
-    """Joins the events of one answer. `pieces` counts the parts of blocks so far.
+    """Joins the events of one answer. `pieces` counts the parts of blocks.
 
     The SDK's helper parses a call's input again with each piece, which takes quadratic time.
     """
@@ -155,7 +155,7 @@ class JoinedEvents:
 
     @property
     def used(self) -> Usage | None:
-        """Return the server's token counts so far; None before the first."""
+        """Return the server's latest token counts; None before the first."""
         usage = _usage(self.message.get("usage")) if self.message is not None else Usage()
         return usage if usage != Usage() else None
 

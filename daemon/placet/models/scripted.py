@@ -157,7 +157,7 @@ class ScriptedModel:
     ) -> Reply:
         """Return the next reply after its delay, or raise ModelError as the file says.
 
-        Raises ModelError (bad request) if no conversation fits, or if it is over.
+        Raises ModelError (bad request) if no conversation fits, or if it has ended.
         """
         number, conversation = self._conversation_for(ask)
         at = sum(turn.role == "assistant" for turn in ask.turns)
@@ -165,7 +165,7 @@ class ScriptedModel:
             raise ModelError(
                 ModelErrorKind.BAD_REQUEST,
                 f"{self._path}: conversation {number} ({conversation.purpose}, request"
-                f" {conversation.request!r}) is over after "
+                f" {conversation.request!r}) ends after "
                 f"{counted(len(conversation.reply), 'reply', 'replies')},"
                 f" but {ask.request_id} asks for reply {at + 1}. Add it to the file.",
             )

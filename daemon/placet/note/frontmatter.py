@@ -236,7 +236,7 @@ class _Node:
 class _Loader(CSafeLoader):
     """Read impossible dates as text, and name the place of every other value that cannot be read.
 
-    A key of the person's own with `2026-11-31` is no reason to refuse the note.
+    A key of the person's own with `2026-11-31` does not make the note unreadable.
     """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

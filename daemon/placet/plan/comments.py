@@ -1,4 +1,4 @@
-"""Find review comments in a plan, their answers, and those that a revision keeps."""
+"""Find review comments in a plan and their answers, and add new ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from placet.note.escape import (
     literal,
     one_line,
     unescaped_text,
-    without_templates,
 )
 from placet.note.frontmatter import read_note
 from placet.note.hidden_text import shortened
 from placet.note.markdown import BULLET, Fence, fence_at
 from placet.note.outline import HEADING, Outline, Part, outline_of
-from placet.plan.differences import CHANGED, diff_callout
+from placet.plan.differences import CHANGED
 from placet.plan.sections import (
     COMMENTS,
     comment_parts,
@@ -32,7 +31,6 @@ from placet.plan.sections import (
     title_line,
     with_lines,
 )
-from placet.wording import counted
 
 REMARKS = "> [!note] Moved here from placet's box"
 """The first line above text that a person wrote into the box."""
@@ -402,64 +400,8 @@ def with_answers(body: str, answers: Sequence[str]) -> str:
     return with_lines(body, new)
 
 
-# --- what a revision opens with, and the comments that it keeps
-
-TITLE = "What changed since revision"
-_TOLD = 100  # comments
-
-
-def changes_since(
-    revision: int, old: str, new: str, answered: Sequence[tuple[Comment, str]]
-) -> str:
-    """Return the callouts that a revision opens with, ending in a newline.
-
-    Each comment is there with its answer, empty for none, and then one difference between `old`,
-    the plan of that `revision` as you left it, and `new`.
-    """
-    lines = [f"> [!abstract] {TITLE} {revision}"]
-    for comment, answer in answered[:_TOLD]:
-        lines += [
-            f"> - {f'Comment {where(comment)}'.rstrip()}: “{literal(shortened(comment.text))}”",
-            f"> - Answer: {literal(shortened(answer)) if answer.strip() else '**none**'}",
-        ]
-    if len(answered) > _TOLD:
-        lines.append(f"> - and {counted(len(answered) - _TOLD, 'comment')} more, below")
-    # what is above the title is placet's
-    before, now = (f"\n{uncommented(text)}".partition("\n# ")[2] for text in (old, new))
-    difference = diff_callout(before, now)
-    if not difference:
-        lines.append("> - **Nothing** in the plan changed")
-    elif not answered:
-        lines.append("> - It had no open comments. This is the difference:")
-    return "\n".join([*lines, difference and f"\n{difference}"])
-
-
 def where(comment: Comment) -> str:
     """Return where a comment stands, in words for a sentence; empty for the plan as a whole."""
     if comment.step:
         return f"at step {comment.step}"
     return f"at {literal(shortened(comment.place, 60))}" if comment.place else ""
-
-
-def kept_comments(body: str) -> str:
-    """Return all comments of a plan as the section of review comments of the next revision.
-
-    Empty without one. The comments of the section are as they were written; the others become items
-    of it.
-    """
-    section = comments_section(body)
-    for block in placed_blocks(outline_of(body)):
-        if text := text_of(block):
-            section = (section or "## Review Comments\n\n") + _as_item(block, text)
-    return without_templates(section)
-
-
-def _as_item(block: CommentBlock, text: str) -> str:
-    """Return a comment that lost its place as an item of the section of comments."""
-    title = literal(shortened(step_title(block.place), 60))
-    place = f"At “{title}”" if title else "Above the plan"
-    first, *rest = escaped_text(text).split("\n")
-    answers = [f"- {line}" for line in block.answers if line.startswith("**Answer:**")]
-    answers += [line for line in block.answers if re.match("[-*+][ \t]", line)]
-    lines = [f"- {place}: {first}", *(f"  {line}".rstrip() for line in rest)]
-    return "\n".join([*lines, *(f"  {line}" for line in answers)]) + "\n"

@@ -94,7 +94,7 @@ def _parts(pattern: str) -> list[_Part]:
 
 
 def _names(parts: Sequence[_Part], path: str) -> bool:
-    """Return whether segments of a glob, none of which is meant for any name, match `path`."""
+    """Return whether segments of a glob match `path`. A segment for any name matches nothing."""
     names = path.lstrip("/").split("/")
     starts = range(len(parts) - len(names) + 1)
     return any(
@@ -167,10 +167,10 @@ def _segments(pattern: str) -> list[str]:
 
 
 def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether a path may match both globs, given by their segments; of long ones a guess."""
+    """Return whether a path may match both globs, given by their segments. If long, a guess."""
     if max(len(one), len(other)) > _MOST_SEGMENTS:
         return True
-    # row[n]: whether the segments of `one` so far and the first n of `other` match a common path
+    # row[n]: whether the segments of `one` to here and the first n of `other` match a common path
     row = [all(segment == "**" for segment in other[:n]) for n in range(len(other) + 1)]
     for mine in one:
         before, row = row, [row[0] and mine == "**"]
@@ -184,7 +184,7 @@ def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=512)
 def _meet(one: str, other: str) -> bool:
-    """Return whether a name may match both segments; of two with wildcards that is a guess."""
+    """Return whether a name may match both segments; for two with wildcards that is a guess."""
     wild = [re.search(r"[*?\[]", segment) for segment in (one, other)]
     if all(wild):
         start, its = (re.split(r"[*?\[]", segment)[0] for segment in (one, other))

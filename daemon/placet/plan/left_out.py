@@ -37,7 +37,7 @@ NOT_APPROVED = "Not approved: a person left this step out. Do nothing of it."
 
 
 def text_to_do(body: str, plan: Plan) -> str:
-    """Return an approved plan's text from its title on, without what was left out.
+    """Return an approved plan's text from its title on, without the parts that were left out.
 
     Its comments, rejections and the boxes of steps go; a step that was left out is its heading.
     """
@@ -69,7 +69,7 @@ class Ticked:
 
 
 def ticks(body: str) -> list[Ticked]:
-    """Return the steps of a plan's body, also of a plan of which no step is left to do."""
+    """Return the steps of a plan's body, even if every step is left out."""
     return [step for *_, step in _steps(body)]
 
 

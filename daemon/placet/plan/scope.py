@@ -159,7 +159,7 @@ class Scope:
         if self.allows_run(argv) and (forbidden := self.forbidden_run(argv)):
             why = forbidden
         elif len(argv) == 1 and len(words := argv[0].split()) > 1 and self.allows_run(words):
-            why = f"`{_shown(argv)}` is no program: give `{words[0]}`, and the rest as `args`"
+            why = f"`{_shown(argv)}` is not a program: give `{words[0]}`, and the rest as `args`"
         elif self.run:
             why = f"`{_shown(argv)}` begins with no command that the approved plan may run"
         else:

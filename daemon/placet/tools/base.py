@@ -12,7 +12,7 @@ from placet.chat.guards import Effect
 from placet.chat.messages import ToolSpec
 from placet.disk.confine import Root
 from placet.errors import ToolError, UserError
-from placet.git.commit import Attributes
+from placet.git.attributes import Attributes
 from placet.note.paths import show
 from placet.plan.scope import Scope
 from placet.sandbox.box import Box, Level, Ran

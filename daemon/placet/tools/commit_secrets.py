@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from placet.disk.confine import Root
 from placet.disk.path_text import Fault
 from placet.errors import ToolError
-from placet.git.commit import Attributes, attributes, ignored, new_in_cache, not_kept_here
+from placet.git.attributes import Attributes, attributes, not_kept_here
+from placet.git.changes import ignored, new_in_cache
 from placet.git.history import content
 from placet.git.index import MAX_SEARCHED_BYTES, Staged
 from placet.git.run import Repo
 from placet.git.worktree import Worktree
 from placet.note.paths import show
-from placet.secrets import SecretFile, find_secrets, latin, redact, redact_values, secret_file
+from placet.secret_files import SecretFile, find_secrets, latin, redact_values, secret_file
+from placet.secrets import redact
 from placet.tools.text import known_secrets
 from placet.tools.text_file import text_file
 

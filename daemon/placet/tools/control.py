@@ -30,7 +30,7 @@ def _shown_as_required(*names: str) -> ConfigDict:
 
 
 Words = Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
-"""A text of which something is seen."""
+"""A text with a visible character."""
 
 
 class ActionArgs(Args):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from placet.chat.guards import Effect
 from placet.errors import ToolError
-from placet.secrets import secret_file
+from placet.secret_files import secret_file
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.text_file import text_file

@@ -22,7 +22,8 @@ from placet.disk.confine import Root
 from placet.errors import ToolError
 from placet.plan.scope import Scope
 from placet.sandbox.box import Box, Level
-from placet.secrets import is_secret_path, redact
+from placet.secret_files import is_secret_path
+from placet.secrets import redact
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.output import Picture

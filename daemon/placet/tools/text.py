@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from placet.disk.confine import Root
 from placet.disk.handles import EntryKind
 from placet.errors import ToolError
-from placet.git.commit import Attributes
+from placet.git.attributes import Attributes
 from placet.plan.globs import glob_matcher
-from placet.secrets import SecretFile, redact, redact_values, secret_file, secret_values
+from placet.secret_files import SecretFile, redact_values, secret_file, secret_values
+from placet.secrets import redact
 from placet.tools.base import Location, Workplace
 from placet.tools.text_file import TextFile, is_binary, shown, text_file
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from placet.errors import ToolError
-from placet.git.commit import Attributes
+from placet.git.attributes import Attributes
 from placet.secrets import outside
 
 _END = re.compile(r"\r\n|\r|\n")
@@ -27,7 +27,7 @@ MIXED = "mixed"
 _BYTE = re.compile("[\udc80-\udcff]")
 _OTHER = re.compile("([\udc80-\udcff]+[0-~]?)")
 
-# Encodings that git can name. Python knows codecs that are no encodings of text.
+# Encodings that git can name. Python has codecs that are not encodings of text.
 _NAMES = re.compile(r"(?:utf|iso|latin|cp|windows|koi8|shift|sjis|euc|big5|gb|mac)[\w-]*", re.I)
 
 # The encodings that need a byte order mark: the marks, with the encoding of what follows. A new

@@ -9,7 +9,7 @@ from pydantic import Field
 from placet.chat.guards import Effect
 from placet.disk.path_text import Fault
 from placet.errors import ToolError
-from placet.git.commit import Attributes
+from placet.git.attributes import Attributes
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.text_file import WAY_OUT, text_file

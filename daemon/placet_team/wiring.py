@@ -50,9 +50,9 @@ def choose_workers(
             "false",
         )
     # Only here: a daemon that does its work itself needs nothing of it.
+    from placet_team.cache import TeamCache
     from placet_team.handover import Handover
     from placet_team.job_queue import make_queue
-    from placet_team.team_cache import TeamCache
     from placet_team.work_dispatch import Team
 
     make_queue(address)

@@ -18,7 +18,7 @@ from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
 from placet.wording import age, counted
 from placet_team.git_fetching import redact_line, trouble_with, work_remote
-from placet_team.team_tables import has_queue, major, member_rows, server_now_s, work_rows
+from placet_team.tables import has_queue, major, member_rows, server_now_s, work_rows
 
 if TYPE_CHECKING:
     from placet_team.postgres import PostgresConnection

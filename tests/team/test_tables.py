@@ -7,12 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.team.test_team_command import draining
+from tests.team.test_command import draining
 
 import pgkit
 from placet.journal.writer import Journal
 from placet_team.postgres import PostgresConnection
-from placet_team.team_tables import (
+from placet_team.tables import (
     Drain,
     member_rows,
 )

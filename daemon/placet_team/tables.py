@@ -174,7 +174,7 @@ class TouchBodies(Change):
 ANY = "any"
 """The label of work that any worker may take."""
 WORKER = "placet_worker"
-"""The role of which each worker's own one is a member."""
+"""The role that each worker's own role is a member of."""
 LEASE_S = 30.0
 """Seconds for which a sign of life is good where no daemon has said another number."""
 

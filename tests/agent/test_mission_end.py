@@ -13,7 +13,7 @@ import pytest
 from benchkit import recorded
 from gitkit import git, make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, turns_taken
-from placet.agent import commits, mission
+from placet.agent import commits, mission_end
 from placet.case.mission_result import MissionResult, Spent, StepDone
 from placet.chat.messages import Ask, Purpose, Reply
 from placet.errors import ToolError, UserError
@@ -164,14 +164,14 @@ def test_slow_disk_after_last_commit_is_wait(
     vault: TestVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = [GitError(("diff",), 1, "no answer within 60 s")] * 2
-    real = mission.files_between
+    real = mission_end.files_between
 
     def between(*args: Any) -> Any:
         if late:
             raise late.pop()
         return real(*args)
 
-    monkeypatch.setattr(mission, "files_between", between)
+    monkeypatch.setattr(mission_end, "files_between", between)
     assert ended(vault, 5) == 3
     assert len(vault.rows("execution.completed")) == 1
     assert not vault.rows("execution.failed")
@@ -219,7 +219,7 @@ def test_commit_of_another_person_is_named_after_merge(tmp_path: Path) -> None:
         steps=(StepDone(1, "", own),),
     )
     with recorded(tmp_path) as (record, _):
-        after = mission.facts_after(open_repo(folder), record, done, "main")
+        after = mission_end.facts_after(open_repo(folder), record, done, "main")
     assert after.ahead == 1
     assert theirs[:12] in after.notes[0]
     assert own[:12] not in after.notes[0]

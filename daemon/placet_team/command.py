@@ -34,8 +34,8 @@ from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of
 from placet_team.postgres_plugin import require_vault
 from placet_team.postgres_schema import create_tables
-from placet_team.team_tables import ANY, WORKER, Drain
-from placet_team.team_text import status_text, workers_text
+from placet_team.status_text import status_text, workers_text
+from placet_team.tables import ANY, WORKER, Drain
 from placet_team.worker_status import team
 
 

@@ -31,12 +31,13 @@ from placet.journal.schema import latest
 from placet.journal.writer import Journal
 from placet.journal.writes import Guard
 from placet.models.server import CREDENTIAL as KEY
+from placet_team.cache import TeamCache
+from placet_team.doctor import team_lines
 from placet_team.job_queue import make_queue
 from placet_team.postgres import CREDENTIAL, PostgresConnection
 from placet_team.postgres_schema import create_tables
-from placet_team.team_cache import TeamCache
-from placet_team.team_checks import team_lines
-from placet_team.team_tables import (
+from placet_team.status_text import status_text, workers_text
+from placet_team.tables import (
     Drain,
     MemberRow,
     PutResult,
@@ -45,7 +46,6 @@ from placet_team.team_tables import (
     queue_of,
     work_rows,
 )
-from placet_team.team_text import status_text, workers_text
 from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
@@ -77,7 +77,7 @@ def test_longest_allowed_label_fits_queue_name(journal: Journal) -> None:
     assert PortalTable(path="code", label=longest).label == longest
     with pytest.raises(ValueError, match="should match"):
         PortalTable(path="code", label=longest + "L")
-    with patch("placet_team.team_tables.__version__", "10.123.4"):
+    with patch("placet_team.tables.__version__", "10.123.4"):
         queue = queue_of(longest, 3)
         journal.commit([PutWork("t", 1, planning=True, queue=queue, priority=0)])
 
@@ -103,7 +103,7 @@ def test_team_cache_discards_older_overlapping_read(
         return found
 
     slow = threading.Thread(target=cache.look)
-    with patch("placet_team.team_cache.member_rows", slowly):
+    with patch("placet_team.cache.member_rows", slowly):
         slow.start()
         assert has_seen.wait(30)
         workers.beat("ann")
@@ -422,7 +422,7 @@ def test_doctor_checks_database_clock_queue_workers_and_rights(
     team_workers.beat("ann")
     team_workers.beat("bob", version="9.1.0")
     ahead = datetime.now(UTC) + timedelta(minutes=5)
-    with patch("placet_team.team_checks.wall", return_value=ahead):
+    with patch("placet_team.doctor.wall", return_value=ahead):
         found = checked(vault)
     assert found["clock"][0] == "warn"
     assert re.search(r"is (299|300)\.\d s ahead of the database's", found["clock"][1])

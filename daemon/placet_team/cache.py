@@ -12,7 +12,7 @@ from placet.host.clock import boottime_s
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import JournalPaused
 from placet_team.postgres import announcements
-from placet_team.team_tables import HOST, MemberRow, WorkRow, member_rows, work_rows
+from placet_team.tables import HOST, MemberRow, WorkRow, member_rows, work_rows
 
 LOOK_S = 2.0
 """Seconds after which it looks though nothing was announced: an announcement may be lost."""

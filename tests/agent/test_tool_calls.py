@@ -42,10 +42,18 @@ def test_path_traversal_is_journalled_as_refusal(
     assert len(vault.rows("execution.completed")) == 1
 
 
-def test_entries_below_protected_folders_are_named() -> None:
+def test_entries_below_protected_folders_are_named(tmp_path: Path) -> None:
     bad = ["Inbox/**", "System/placet.toml", "inbox/", ".git/config", "SYSTEM_PROMPT.md"]
     good = ["**", "Notes/**", "Inbox.md", "!System/**", "*/Inbox/x.md"]
-    assert [one.split()[1] for one in never_written([*good, *bad], VAULT)] == bad
+    assert [one.split()[1] for one in never_written([*good, *bad], VAULT, tmp_path)] == bad
+
+
+def test_scope_entry_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "link").symlink_to("notes")
+    good = ["notes/**", "notes/a.md", "!notes", "link", "new"]
+    (problem,) = never_written([*good, "notes"], VAULT, tmp_path)
+    assert problem.endswith("notes is a folder. Name files in it, or all: notes/**")
 
 
 def test_plan_for_a_protected_path_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
 
@@ -214,14 +214,15 @@ WAY_OUT = "call `submit_plan` with what you know by now"
 class _Submissions:
     """The plans that the model submits, and the files that it read for them.
 
-    `denied` are the paths that no mission may write. `plan` is the accepted one, with its arguments
-    `given`; `refused` counts the others.
+    `denied` are the paths below `top` that no mission may write. `plan` is the accepted one, with
+    its arguments `given`; `refused` counts the others.
     """
 
     ports: Ports
     record: Record
     budget_usd: Decimal | None
     denied: Denied
+    top: Path
     plan: Plan | None = None
     given: SubmitPlan | None = None
     refused: int = 0
@@ -240,7 +241,7 @@ class _Submissions:
                         for problem in _problems(action)
                     ]
         if plan is not None:
-            problems += never_written(plan.scope.write, self.denied)
+            problems += never_written(plan.scope.write, self.denied, self.top)
         most = max(1, self.ports.config.limits.iterations_ceiling - SPARE_TURNS)
         if plan is not None and agent_steps(plan.steps) > most:
             problems.append(
@@ -330,7 +331,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
         )
     limits = _limits(ports, record, cancel)
     denied = denied_in(repo, ports.vault)
-    submissions = _Submissions(ports, record, case.request.budget_usd, denied)
+    submissions = _Submissions(ports, record, case.request.budget_usd, denied, tree.path)
     try:
         with (
             leavable(cancel.is_set),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from placet.activity import Action, Actor
@@ -152,8 +154,11 @@ def call_on_record(
     return outcome
 
 
-def never_written(write: Sequence[str], denied: Denied) -> list[str]:
-    """Return a problem for each entry of a scope below a path that no mission may write."""
+def never_written(write: Sequence[str], denied: Denied, top: Path) -> list[str]:
+    """Return a problem for each entry of a scope that lets a mission write nothing.
+
+    That is a path which no mission may write, or a folder of the repository at `top`.
+    """
     found = []
     for entry in write:
         # the part before the first wildcard is a folder, or the whole path
@@ -161,6 +166,8 @@ def never_written(write: Sequence[str], denied: Denied) -> list[str]:
         place = "/".join(parts).strip("/")
         if place and not entry.startswith("!") and denied.protects(place):
             found.append(f"scope.write: {entry} can never be written, whatever a plan says.")
+        elif place == entry and os.path.isdir(top / entry) and not os.path.islink(top / entry):
+            found.append(f"scope.write: {entry} is a folder. Name files in it, or all: {entry}/**")
     return found
 
 
@@ -253,7 +260,7 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
         raise ToolError(
             "invalid_scope", "That is not a scope that can be approved.", problems=problems
         )
-    if problems := never_written(asked.write, root.denied):
+    if problems := never_written(asked.write, root.denied, root.path):
         raise ToolError("protected", problems[0], refused=True)
     if wider == scope:
         raise ToolError("already_allowed", "The approved plan allows all of that already.")

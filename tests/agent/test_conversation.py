@@ -777,6 +777,8 @@ def test_full_context_shortens_the_conversation(tmp_path: Path, form: str) -> No
         used = {"input_tokens": 5_000 + n, "output_tokens": 50}
         if n <= 5:
             return reply(call("read_file", {"path": f"{n}.md"}), usage=used)
+        if n == 7:
+            return reply(call("read_file", {"path": "6.md"}), usage=used)
         if n > 6:
             return reply(call("submit_plan", PLAN), usage=used)
         if form == "max_tokens":
@@ -791,10 +793,13 @@ def test_full_context_shortens_the_conversation(tmp_path: Path, form: str) -> No
         )
         for n in range(1, 6):
             (vault.root / f"{n}.md").write_text("word " * 500)
+        (vault.root / "6.md").write_text("word " * 900)
         vault.drop("Say hello.\n")
         vault.here()
     assert vault.plan().exists()
     assert "left out to make room" in json.dumps(sent[6]["messages"])
+    assert json.dumps(sent[1]["messages"]).count("word") == 500
+    assert json.dumps(sent[7]["messages"][-1]).count("word") < 400, "a read returns less, too"
     assert sent[6]["max_tokens"] < sent[0]["max_tokens"]
     assert api.refused == []
 

@@ -183,6 +183,7 @@ def rounds(
     for iteration in count(1):
         remarks, before = limits.before(iteration), limits.spent.last_usage
         size = sizes(window, talk.max_tokens)
+        place.results.words, place.results.chars = size.result_words, size.result_chars
         if _reads_text(talk, turns):  # `_prepared` may shorten it
             told += words_in(turns[known:])
             known = len(turns)

@@ -56,7 +56,6 @@ from placet.sandbox.run import run
 from placet.secrets import git_config_secrets, redact
 from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
-from placet.tools.output import Results
 from placet.tools.text import known_secrets
 from placet.wording import counted, megabytes
 
@@ -244,7 +243,7 @@ def workplace(
     the portal's checkout, with what that has besides the commit.
     """
     what = brought_by(bounds, repo, portal).for_worktree(tree, scope.by_name())
-    box, size = _box(bounds, repo, tree, scope, portal, what), bounds.config.model.sizes
+    box = _box(bounds, repo, tree, scope, portal, what)
     with ExitStack() as stack:
         clone = bounds.clone if isinstance(bounds, Ports) else None
         denied = denied_in(repo, bounds.vault) if clone is None else clone.denied
@@ -281,7 +280,6 @@ def workplace(
             attributes=partial(attributes, tree),
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
             **_lacks(repo, tree.base),
-            results=Results(size.result_words, size.result_chars),
         )
 
 

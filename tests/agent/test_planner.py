@@ -10,6 +10,7 @@ import pytest
 from gitkit import make_repo
 from looping import Fake, bare_vault, looping, says
 from placet.chat.messages import Ask, Reply
+from placet.models.messages import request_of
 from vaultkit import PLAN, TestVault, make_vault
 
 
@@ -50,6 +51,17 @@ def test_small_context_plans_in_one_call(tmp_path: Path, tools: str) -> None:
     if is_plain:
         assert "read_file {" not in "".join(ask.system)
         assert len(told) + sum(map(len, ask.system)) < 11_000
+
+
+@pytest.mark.parametrize(("tools", "most"), [("auto", 7_950), ("text", 4_200)])
+def test_first_request_stays_small(tmp_path: Path, tools: str, most: int) -> None:
+    """2,253 and 981 tokens for Qwen2.5-Coder."""
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    vault = make_vault(tmp_path)
+    vault.configure(f'[model]\ntools = "{tools}"\n[portals.r]\npath = "{repo}"\n')
+    (ask, *_) = planned(vault, fenced(PLAN), "---\nportal: r\n---\nSay hello.\n")
+    request = json.dumps(request_of(ask, "qwen"), ensure_ascii=False, separators=(",", ":"))
+    assert len(request.encode()) < most
 
 
 @pytest.mark.parametrize("tools", ["auto", "text"])

@@ -366,7 +366,7 @@ def test_claude_md_is_read_without_agents_md(
     for name, text_of in files.items():
         (tmp_path / name).write_text(text_of)
     with Root(tmp_path, writable=False) as root:
-        said = guidance(root, [])
+        said = guidance(root, [], 1_000)
     marked = f'<untrusted name="{read}">\n{files[read].strip()}\n</untrusted>'
     assert said.endswith(marked)
     assert said.count("Use ") == 1

@@ -30,7 +30,12 @@ def fenced(plan: object) -> Reply:
 @pytest.mark.parametrize("tools", ["auto", "text", "native"])
 def test_small_context_plans_in_one_call(tmp_path: Path, tools: str) -> None:
     files = {f"src/{n}.py": f"file {n}\n" for n in range(2_000)}
-    files |= {"notes/a.md": "alpha\n", "notes/b.md": "beta " * 5_000, "notes/k.bin": "\0"}
+    files |= {
+        "AGENTS.md": "Use tabs.\n" * 5_000,
+        "notes/a.md": "alpha\n",
+        "notes/b.md": "beta " * 5_000,
+        "notes/k.bin": "\0",
+    }
     repo = make_repo(tmp_path / "repo", files)
     vault = bare_vault(
         tmp_path,
@@ -48,9 +53,10 @@ def test_small_context_plans_in_one_call(tmp_path: Path, tools: str) -> None:
     assert ("beta beta" in told) == is_plain
     assert ("notes/k.bin" in told) == is_plain
     assert "file 7" not in told
+    assert "[AGENTS.md goes on; it was cut here, at 8,192 bytes.]" in told
     if is_plain:
         assert "read_file {" not in "".join(ask.system)
-        assert len(told) + sum(map(len, ask.system)) < 11_000
+        assert len(told) + sum(map(len, ask.system)) < 11_000 + 8_192
 
 
 @pytest.mark.parametrize(("tools", "most"), [("auto", 7_950), ("text", 4_200)])

@@ -137,7 +137,7 @@ def begin(
         if way in (TEXT, PLAIN):
             how = described((tool.spec() for tool in tools.values()), call_text(*example))
             system = (system[0], how, *system[1:])
-        first_turn = texts(guidance(place.root, remarks))
+        first_turn = texts(guidance(place.root, remarks, model.sizes.guidance_bytes))
         told = [
             tuple(redact(text, place.secrets)[0] for text in some)
             for some in (system, first_turn, remarks)

@@ -95,6 +95,15 @@ def test_failed_planning_says_first_what_helps(tmp_path: Path, reply: str, first
     assert "called no tool" in failed["metadata"]["reason"]
 
 
+def test_setting_in_force_is_no_advice(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, 'tools = "text"\n')
+    odd = {"name": "submit_plan", "arguments": PLAN, "risks": []}
+    planned(vault, says(text=json.dumps(odd)), "Say hello.\n")
+    (failed,) = vault.rows("plan.failed")
+    assert failed["metadata"]["reason"].startswith("Try a larger model")
+    assert "model.tools text" not in failed["metadata"]["reason"]
+
+
 def test_example_is_refused_as_a_plan(tmp_path: Path) -> None:
     def echo(ask: Ask) -> Reply:
         said = ask.turns[-1].blocks[0]["text"]

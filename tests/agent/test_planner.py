@@ -10,6 +10,7 @@ import pytest
 from gitkit import make_repo
 from looping import Fake, bare_vault, looping, says
 from placet.chat.messages import Ask, Reply
+from placet.models.messages import request_of
 from vaultkit import PLAN, TestVault, make_vault
 
 
@@ -29,7 +30,12 @@ def fenced(plan: object) -> Reply:
 @pytest.mark.parametrize("tools", ["auto", "text", "native"])
 def test_small_context_plans_in_one_call(tmp_path: Path, tools: str) -> None:
     files = {f"src/{n}.py": f"file {n}\n" for n in range(2_000)}
-    files |= {"notes/a.md": "alpha\n", "notes/b.md": "beta " * 5_000, "notes/k.bin": "\0"}
+    files |= {
+        "AGENTS.md": "Use tabs.\n" * 5_000,
+        "notes/a.md": "alpha\n",
+        "notes/b.md": "beta " * 5_000,
+        "notes/k.bin": "\0",
+    }
     repo = make_repo(tmp_path / "repo", files)
     vault = bare_vault(
         tmp_path,
@@ -47,9 +53,21 @@ def test_small_context_plans_in_one_call(tmp_path: Path, tools: str) -> None:
     assert ("beta beta" in told) == is_plain
     assert ("notes/k.bin" in told) == is_plain
     assert "file 7" not in told
+    assert "[AGENTS.md goes on; it was cut here, at 8,192 bytes.]" in told
     if is_plain:
         assert "read_file {" not in "".join(ask.system)
-        assert len(told) + sum(map(len, ask.system)) < 11_000
+        assert len(told) + sum(map(len, ask.system)) < 11_000 + 8_192
+
+
+@pytest.mark.parametrize(("tools", "most"), [("auto", 7_950), ("text", 4_200)])
+def test_first_request_stays_small(tmp_path: Path, tools: str, most: int) -> None:
+    """2,253 and 981 tokens for Qwen2.5-Coder."""
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    vault = make_vault(tmp_path)
+    vault.configure(f'[model]\ntools = "{tools}"\n[portals.r]\npath = "{repo}"\n')
+    (ask, *_) = planned(vault, fenced(PLAN), "---\nportal: r\n---\nSay hello.\n")
+    request = json.dumps(request_of(ask, "qwen"), ensure_ascii=False, separators=(",", ":"))
+    assert len(request.encode()) < most
 
 
 @pytest.mark.parametrize("tools", ["auto", "text"])
@@ -75,6 +93,15 @@ def test_failed_planning_says_first_what_helps(tmp_path: Path, reply: str, first
     (failed,) = vault.rows("plan.failed")
     assert failed["metadata"]["reason"].startswith(first)
     assert "called no tool" in failed["metadata"]["reason"]
+
+
+def test_setting_in_force_is_no_advice(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, 'tools = "text"\n')
+    odd = {"name": "submit_plan", "arguments": PLAN, "risks": []}
+    planned(vault, says(text=json.dumps(odd)), "Say hello.\n")
+    (failed,) = vault.rows("plan.failed")
+    assert failed["metadata"]["reason"].startswith("Try a larger model")
+    assert "model.tools text" not in failed["metadata"]["reason"]
 
 
 def test_example_is_refused_as_a_plan(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def test_quoted_or_repeated_call_never_counts(shape: str) -> None:
         f"```xml\n{call}",
     ):
         assert found(text) is None, text
-    for told in (call, quoted, json.dumps([call]), json.dumps(json.dumps(call))):
+    escaped, codes = call.replace("<", "&lt;"), call.replace("<", r"\u003c").replace("a", r"\u0061")
+    for told in (call, quoted, escaped, codes, json.dumps([call]), json.dumps(json.dumps(call))):
         file = told.replace("\n> ", "\n  ")
         assert found(call, f"The file:\n{file}\nEnd.") is None, told
     assert found(call, "Nothing like it.") is not None

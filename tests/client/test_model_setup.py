@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cli.test_init import server
 
 from messages_api import Answer, MessagesApi, call, reply, status, text
 from placet.client.model_setup import Fit, fit
@@ -32,3 +33,16 @@ def test_tiny_call_decides_how_tools_are_called(
     assert says in found.remarks[-1]
     assert found.settings["model", "name"] == "qwen"
     assert found.settings["model", "context_tokens"] == 32_768
+
+
+def test_refused_listing_names_the_key() -> None:
+    refusal = b'{"error": {"message": "No connected db.", "type": "no_db_connection"}}'
+    with server({"/v1/models": (400, refusal)}) as (url, _):
+        found = fit(url, "qwen", {}, lambda _names, why: pytest.fail(why))
+    listed = f"the list of models at {url[7:]}: status 400, no_db_connection: No connected db."
+    assert listed in found.remarks[0]
+    assert (
+        f"export ANTHROPIC_API_KEY=… and type placet config set model.base_url {url}"
+        in (found.remarks[0])
+    )
+    assert found.settings["model", "name"] == "qwen"

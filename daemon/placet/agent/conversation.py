@@ -137,7 +137,7 @@ def begin(
         if way in (TEXT, PLAIN):
             how = described((tool.spec() for tool in tools.values()), call_text(*example))
             system = (system[0], how, *system[1:])
-        first_turn = texts(guidance(place.root, remarks))
+        first_turn = texts(guidance(place.root, remarks, model.sizes.guidance_bytes))
         told = [
             tuple(redact(text, place.secrets)[0] for text in some)
             for some in (system, first_turn, remarks)
@@ -177,10 +177,15 @@ def rounds(
     case, by_text = record.case, talk.opening.tools in (TEXT, PLAIN)
     specs = () if by_text else tuple(tool.spec() for tool in talk.tools.values())
     turns, window = [talk.opening.turn], talk.context_tokens
+    told, known = [*talk.opening.system], 0
     stopped: StopReason | None = None
     for iteration in count(1):
         remarks, before = limits.before(iteration), limits.spent.last_usage
         size = sizes(window, talk.max_tokens)
+        place.results.words, place.results.chars = size.result_words, size.result_chars
+        if _reads_text(talk, turns):  # `_prepared` may shorten it
+            told += words_in(turns[known:])
+            known = len(turns)
         ask = Ask(
             talk.purpose,
             case.request_id,
@@ -200,7 +205,7 @@ def rounds(
             limits.spent,
             limits.cancel,
             limits.room,
-            partial(_written, talk, ask),
+            partial(_written, talk, turns, told),
         )
         if reply.turn.blocks:
             turns.append(reply.turn)
@@ -231,23 +236,31 @@ def _correction(silence: str, stopped: StopReason) -> list[Turn]:
     return [] if stopped is StopReason.PAUSE_TURN else [user_turn([text_block(silence)])]
 
 
-def _written(talk: Conversation, ask: Ask, reply: Reply) -> ToolUse | None:
+def _reads_text(talk: Conversation, turns: Sequence[Turn]) -> bool:
+    """Return whether a call that a reply writes as text may count.
+
+    Without `tools = "text"` none does once the server has handed on a call.
+    """
+    way = talk.opening.tools
+    return way in (TEXT, PLAIN) or (way == "auto" and not any(turn.tool_uses for turn in turns))
+
+
+def _written(
+    talk: Conversation, turns: Sequence[Turn], told: Sequence[str], reply: Reply
+) -> ToolUse | None:
     """Return the call that a reply wrote as text, if it counts.
 
-    Without `tools = "text"` only what a person reviews and what reads counts, and nothing once the
-    server has handed on a call.
+    Without `tools = "text"` only what a person reviews and what reads counts. `told` is all that
+    the model was ever told: it may still quote what was shortened since.
     """
-    way, turns = talk.opening.tools, ask.turns
-    if reply.turn.tool_uses or reply.stop_reason in _BROKEN_OFF or way == "native":
-        return None
-    if way == "auto" and any(turn.tool_uses for turn in turns):
+    if reply.turn.tool_uses or reply.stop_reason in _BROKEN_OFF or not _reads_text(talk, turns):
         return None
     names = {
         name
         for name, tool in talk.tools.items()
-        if way != "auto" or name == SUBMIT_PLAN.name or tool.effect is Effect.READ
+        if talk.opening.tools != "auto" or name == SUBMIT_PLAN.name or tool.effect is Effect.READ
     }
-    return text_call(reply.turn.text, names, [*ask.system, *words_in(turns)])
+    return text_call(reply.turn.text, names, [*told, *words_in(turns[-1:])])
 
 
 def _window(window: int, reply: Reply, before: Usage | None) -> int:

@@ -16,7 +16,7 @@ from placet.agent.day_budget import NAME as TODAY
 from placet.agent.day_budget import day_of
 from placet.agent.model_call import BLOCKED_RETRY_S
 from placet.agent.ports import Ports
-from placet.agent.record import BEGAN, NOTICED, REPLY, WAITED, Key, Postponed, Record
+from placet.agent.record import BEGAN, NOTICED, OPENING, REPLY, WAITED, Key, Postponed, Record
 from placet.agent.tool_calls import effect_of, target
 from placet.case.mission_result import Spent
 from placet.case.waiting import WaitReason
@@ -119,7 +119,11 @@ class MissionLimits:
             case Halt(stop, pattern) if not answered:
                 self._notice((iteration,), pattern, stop.detail, READ_THE_REPORT)
                 last = self.record.replies()[-1:]
-                if stop.end is End.TALK and looks_like_call(last[0].reply.turn.text):
+                opening = self.record.get(OPENING)
+                # where text is read already, what helps names a setting that changes nothing
+                reads_text = opening is not None and opening.tools not in ("auto", "native")
+                is_talk = stop.end is End.TALK and not reads_text
+                if is_talk and looks_like_call(last[0].reply.turn.text):
                     raise Stop(stop.end, stop.detail, error_type=CALLS_AS_TEXT)
                 raise stop
             case Nudge() as nudge:

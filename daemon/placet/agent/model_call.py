@@ -107,15 +107,18 @@ def ask_model(
         if error.kind is ModelErrorKind.CANCELLED:
             continue  # its time was over; `room` raises Stop
         alike, said = (alike + 1 if said == str(error) else 1), str(error)
-        if _may_be_the_prompt(error, alike):
-            attempts, alike = attempts + 1, 0
+        suspect = _suspect_after(error)
+        if suspect and alike > suspect:
+            _leave_out_images(ask, error, record)
+            said = ""
+        elif alike == suspect:
+            attempts += 1
             tiny = replace(TINY, purpose=ask.purpose)
             with room(tiny) as held:
                 _ask_tiny(ports, tiny, (turn, attempts), record, held, cancel, spent)
-            _leave_out_images(ask, error, record)
-            continue
-        failed += error.kind is ModelErrorKind.TRANSIENT
-        _wait(error, max(failed, 1), ports, record, cancel)
+        else:
+            failed += error.kind is ModelErrorKind.TRANSIENT
+            _wait(error, max(failed, 1), ports, record, cancel)
 
 
 def _wait(error: ModelError, attempt: int, ports: Ports, record: Record, cancel: Cancel) -> None:
@@ -161,21 +164,22 @@ def _spend(spent: Spent, replied: Replied) -> None:
 
 
 _ALIKE = 3
-"""After so many equal answers of status 5xx the prompt may be the cause."""
+"""After so many equal answers that a retry often mends, the prompt may be the cause."""
+_MAY_BE_THE_PROMPT = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+"""What a firewall, and a router without a model for images, answer to a prompt."""
 
 
-def _may_be_the_prompt(error: ModelError, alike: int) -> bool:
-    """Return whether an error answer may mean this prompt as well as the server or its settings.
+def _suspect_after(error: ModelError) -> int:
+    """Return after how many equal answers the prompt may be the cause; 0 for never.
 
-    LiteLLM says 400 to a wrong key, llama-server 500 to an image.
+    LiteLLM says 400 to a wrong key, llama-server 500 to an image. A tiny request tells which it is.
+    The prompt is at fault if its next answer is the same: a server may have come back meanwhile.
     """
-    if error.status is None or error.status < HTTPStatus.BAD_REQUEST:
-        return False
-    is_server = error.kind is ModelErrorKind.TRANSIENT and error.status == _FAILED
-    return error.kind is ModelErrorKind.BAD_REQUEST or (is_server and alike >= _ALIKE)
-
-
-_FAILED = HTTPStatus.INTERNAL_SERVER_ERROR
+    refused = error.kind is ModelErrorKind.BAD_REQUEST and error.status is not None
+    if refused or error.status in _MAY_BE_THE_PROMPT:
+        return 1
+    is_500 = error.status == HTTPStatus.INTERNAL_SERVER_ERROR
+    return _ALIKE if is_500 or error.unusable else 0
 
 
 def _ask_tiny(
@@ -209,7 +213,9 @@ def _ask_tiny(
         raise Interrupted(str(error)) from error
     if error.kind is ModelErrorKind.TRANSIENT:
         raise Postponed(str(error), BLOCKED_RETRY_S, WaitReason.UNREACHABLE) from error
-    reason = f"{error}. A tiny request fails, too. Check the server and [model]: placet doctor"
+    reason = str(error)
+    if error.kind is not ModelErrorKind.PERMANENT:  # which says what to check
+        reason += ". A tiny request fails, too. Check the server and [model]: placet doctor"
     raise Postponed(reason, BLOCKED_RETRY_S, WaitReason.BLOCKED) from error
 
 

@@ -88,16 +88,16 @@ def system_prompt(
     return tuple(blocks)
 
 
-def guidance(worktree: Root, remarks: list[str]) -> str:
+def guidance(worktree: Root, remarks: list[str], most_bytes: int) -> str:
     """Return the repository's AGENTS.md, or else its CLAUDE.md, marked as untrusted.
 
     Empty if it has neither. `remarks` is added to.
     """
     name = "AGENTS.md"
-    text = instructions(worktree, name, remarks)
+    text = instructions(worktree, name, remarks, most_bytes)
     if text is None:
         name = "CLAUDE.md"
-        text = instructions(worktree, name, remarks)
+        text = instructions(worktree, name, remarks, most_bytes)
     if not text:
         return ""
     return (
@@ -116,7 +116,9 @@ def marked(tag: str, text: str, attributes: str = "") -> str:
     return f"<{tag}{attributes}>\n{inside.strip()}\n</{tag}>"
 
 
-def instructions(root: Root, path: str, remarks: list[str]) -> str | None:
+def instructions(
+    root: Root, path: str, remarks: list[str], most_bytes: int = MAX_PROMPT_NOTE_BYTES
+) -> str | None:
     """Return the body of a note of instructions, cut where it is too long; None without a note.
 
     One that cannot be read (a folder, a link that leads out) is empty, and the work continues.
@@ -132,17 +134,14 @@ def instructions(root: Root, path: str, remarks: list[str]) -> str | None:
         remarks.append(f"The instructions were left out: {error.message}.")
         return ""
     _, text = parse_note(raw)
-    if len(text.encode()) <= MAX_PROMPT_NOTE_BYTES:
+    if len(text.encode()) <= most_bytes:
         return text
-    kept = text.encode()[:MAX_PROMPT_NOTE_BYTES].decode(errors="ignore")
+    kept = text.encode()[:most_bytes].decode(errors="ignore")
     kept = kept[: kept.rfind("\n") + 1] or kept
     remarks.append(
-        f"Only the first {MAX_PROMPT_NOTE_BYTES:,} of {len(text.encode()):,} bytes of {path} "
-        "were read."
+        f"Only the first {most_bytes:,} of {len(text.encode()):,} bytes of {path} were read."
     )
-    return (
-        f"{kept.rstrip()}\n\n[{path} goes on; it was cut here, at {MAX_PROMPT_NOTE_BYTES:,} bytes.]"
-    )
+    return f"{kept.rstrip()}\n\n[{path} goes on; it was cut here, at {most_bytes:,} bytes.]"
 
 
 def agent_notes(vault: Path) -> list[Path]:

@@ -28,7 +28,6 @@ from placet.sandbox.run import run
 from placet.secret_files import git_config_secrets
 from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
-from placet.tools.output import Results
 from placet.tools.text import known_secrets
 
 _REPORTS = Path(Folder.REPORTS).name
@@ -127,7 +126,7 @@ def workplace(
     the portal's checkout, with what that has besides the commit.
     """
     what = brought_by(bounds, repo, portal).for_worktree(tree, scope.by_name())
-    box, size = _box(bounds, repo, tree, scope, portal, what), bounds.config.model.sizes
+    box = _box(bounds, repo, tree, scope, portal, what)
     with ExitStack() as stack:
         clone = bounds.clone if isinstance(bounds, Ports) else None
         denied = denied_in(repo, bounds.vault) if clone is None else clone.denied
@@ -167,5 +166,4 @@ def workplace(
             undo=partial(undo_since, tree, checkpoint_ref(tree.path.name)),
             facts=tuple(facts_in(repo, rows)),
             modules=frozenset(modules_in(rows)),
-            results=Results(size.result_words, size.result_chars),
         )

@@ -146,7 +146,8 @@ class ModelError(PlacetError):
     """A model call failed. `retry_after_s` is the server's Retry-After, None without one.
 
     `served`: the server may have worked on it, and may charge for it. `used` is the usage that it
-    reported by then, None for none. The message never has the request, its headers or the key.
+    reported by then, None for none. `unusable`: the answer came whole, and cannot be used. The
+    message never has the request, its headers or the key.
     """
 
     def __init__(
@@ -157,9 +158,11 @@ class ModelError(PlacetError):
         status: int | None = None,
         retry_after_s: float | None = None,
         served: bool = False,
+        unusable: bool = False,
     ) -> None:
         super().__init__(message)
         self.served = served
+        self.unusable = unusable
         self.used: Usage | None = None
         self.kind = kind
         self.status = status

@@ -14,19 +14,23 @@ RESULT_WORDS = 1_000
 RESULT_CHARS = 60_000
 """The longest result. Characters count for text with few spaces, such as minified code."""
 
+GUIDANCE_BYTES = 64 * 1024
+"""The longest text that is read of a repository's AGENTS.md."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What fits a context.
 
     `max_tokens` is the longest answer. A prompt of more than `prompt_tokens` is shortened. A tool's
-    result has at most so many words and characters.
+    result has at most so many words and characters, a repository's AGENTS.md so many bytes.
     """
 
     max_tokens: int
     prompt_tokens: int
     result_words: int
     result_chars: int
+    guidance_bytes: int
     is_small: bool
 
 
@@ -38,5 +42,6 @@ def sizes(context_tokens: int, max_tokens: int) -> Sizes:
         context_tokens - answer,
         min(RESULT_WORDS, context_tokens // 16),
         min(RESULT_CHARS, context_tokens * 3 // 8),
+        min(GUIDANCE_BYTES, context_tokens),  # a quarter of the context, at 4 bytes a token
         context_tokens < SMALL_WINDOW,
     )

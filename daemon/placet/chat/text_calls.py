@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Set
+from html import unescape
 from typing import Any
 
 from placet.chat.messages import ToolSpec, ToolUse, Turn
@@ -121,8 +122,12 @@ def looks_like_call(text: str) -> bool:
 
 
 def _squeezed(text: str) -> str:
-    """Return a text without blanks and backslashes: a quotation may be indented or escaped."""
-    return re.sub(r"\\+[nrt]?|\s+", "", text)
+    """Return a text without blanks and escapes: a quotation may be indented or escaped.
+
+    In a result, `&lt;` stands for the `<` of a closing tag.
+    """
+    plain = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), unescape(text))
+    return re.sub(r"\\+[nrt]?|\s+", "", plain)
 
 
 def words_in(turns: Iterable[Turn]) -> Iterable[str]:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from placet.chat.budget import cost_usd, is_free, unkept
-from placet.chat.messages import ModelError, Usage
+from placet.chat.messages import ModelError, ModelErrorKind, Usage
 from placet.chat.tiny_call import TINY, calls_tool
 from placet.client.new_vault import DEMO_SCRIPT
 from placet.client.site import Site
@@ -178,13 +178,16 @@ def fit(
     none and why, and returns one, or "" to name none. `rows` are the prices so far. Raises
     UserError if the model's context is too small.
     """
-    is_there = True
+    is_there, helps = True, "Set it yourself: placet config set model.context_tokens 32768"
     try:
         models = offered(ModelTable(base_url=base_url), env)
         why = "" if models else f"{base_url} does not say which models it has"
     except ModelError as error:
         models, is_there = (), False
         why = f"{base_url} cannot be asked for its models ({error})"
+        if error.kind is not ModelErrorKind.TRANSIENT:
+            again = f"placet config set model.base_url {base_url}"
+            helps = f"If it needs a key: export ANTHROPIC_API_KEY=… and type {again}"
     names = [one.name for one in models]
     name = name or (names[0] if len(names) == 1 else choose(names, why))
     if not name:
@@ -205,7 +208,7 @@ def fit(
         settings[("model", "max_tokens")] = min(most, context // 4)
     else:
         why = why or f"{base_url} does not say how much the model can read"
-        remarks.append(f"{why}. Set it yourself: placet config set model.context_tokens 32768")
+        remarks.append(f"{why}. {helps}")
     if not any(row.model == name for row in rows):
         free = {"model": name, "since": date.today(), **dict.fromkeys(_NO_COST, 0)}  # noqa: DTZ011 - a local day
         settings[("model", "price")] = [*map(_as_written, rows), free]

@@ -61,7 +61,8 @@ def check(settings: ModelTable, env: Mapping[str, str]) -> bool:
 
 def offered(settings: ModelTable, env: Mapping[str, str]) -> tuple[Offered, ...]:
     """Return the models that the server offers; none if it does not say. Raises as `check` does."""
-    return offered_in(_opened(settings, env).look("/v1/models"))
+    listing = settings.model_copy(update={"name": "the list of models"})  # as errors name it
+    return offered_in(_opened(listing, env).look("/v1/models"))
 
 
 def _opened(settings: ModelTable, env: Mapping[str, str]) -> AnthropicModel:

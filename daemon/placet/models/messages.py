@@ -234,7 +234,8 @@ def reply_of(received: Received, name: str) -> Reply:
     message, inputs = received
     reason = message.get("stop_reason")
     if reason is None:
-        raise _malformed("the stream was cut before the answer was complete")
+        why = "the stream was cut before the answer was complete"
+        raise ModelError(ModelErrorKind.TRANSIENT, why, served=True)
     content = message.get("content")
     if not isinstance(content, list):
         raise _malformed("the answer has no content")
@@ -319,5 +320,5 @@ def _count(value: Any) -> int:
 
 
 def _malformed(what: str) -> ModelError:
-    # transient: a model seldom repeats such a mistake
-    return ModelError(ModelErrorKind.TRANSIENT, what, served=True)
+    # transient: a larger model seldom repeats such a mistake
+    return ModelError(ModelErrorKind.TRANSIENT, what, served=True, unusable=True)

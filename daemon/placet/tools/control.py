@@ -47,7 +47,7 @@ class StepArgs(Args):
 
     title: str = Field(min_length=1, description="One line.")
     description: str = Field(default="", description="What is to be done, and how.")
-    tools: list[str] = Field(default_factory=list, description="The tools that the step needs.")
+    tools: list[str] = Field(default_factory=list)
     done_when: list[str] = Field(
         default_factory=list, description="How one can see that the step is done."
     )

@@ -178,6 +178,7 @@ def rounds(
     specs = () if by_text else tuple(tool.spec() for tool in talk.tools.values())
     turns, window = [talk.opening.turn], talk.context_tokens
     told, known = [*talk.opening.system], 0
+    base = Ask(talk.purpose, case.request_id, case.trace_id, talk.opening.system, specs, (), 0)
     stopped: StopReason | None = None
     for iteration in count(1):
         remarks, before = limits.before(iteration), limits.spent.last_usage
@@ -186,15 +187,7 @@ def rounds(
         if _reads_text(talk, turns):  # `_prepared` may shorten it
             told += words_in(turns[known:])
             known = len(turns)
-        ask = Ask(
-            talk.purpose,
-            case.request_id,
-            case.trace_id,
-            talk.opening.system,
-            specs,
-            tuple(turns),
-            size.max_tokens,
-        )
+        ask = replace(base, turns=tuple(turns), max_tokens=size.max_tokens)
         turns = _prepared(ask, iteration, remarks, size, limits, place, stopped)
         ask = replace(ask, turns=tuple(turns))
         reply = ask_model(

@@ -95,12 +95,7 @@ def ask_model(
             if isinstance(found, _Failed):
                 _settle_failed(record, ask.purpose, turn, attempts, found, spent)
             else:
-                replied, model = found
-                _spend(spent, replied)
-                rows = [_called_row(record, ask.purpose, model, replied, spent.replies)]
-                rows += _tell_unreported(record, replied)
-                record.settle(REPLY.at(turn), replied, *rows)
-                return replied.reply
+                return _settle_reply(record, ask.purpose, turn, found, spent)
         error = found.error
         if cancel.is_set():
             raise Interrupted(str(error)) from error
@@ -119,6 +114,17 @@ def ask_model(
         else:
             failed += error.kind is ModelErrorKind.TRANSIENT
             _wait(error, max(failed, 1), ports, record, cancel)
+
+
+def _settle_reply(
+    record: Record, purpose: Purpose, turn: int, found: tuple[Replied, Model], spent: Spent
+) -> Reply:
+    replied, model = found
+    _spend(spent, replied)
+    rows = [_called_row(record, purpose, model, replied, spent.replies)]
+    rows += _tell_unreported(record, replied)
+    record.settle(REPLY.at(turn), replied, *rows)
+    return replied.reply
 
 
 def _wait(error: ModelError, attempt: int, ports: Ports, record: Record, cancel: Cancel) -> None:

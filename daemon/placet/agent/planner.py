@@ -57,7 +57,8 @@ from placet.note.frontmatter import Frontmatter
 from placet.note.paths import show
 from placet.plan.comments import Comment, open_comments, placed, with_answers
 from placet.plan.limits import plan_from
-from placet.plan.plan import Plan, agent_steps, render_plan
+from placet.plan.plan import Plan, agent_steps
+from placet.plan.render import render_plan
 from placet.plan.revision import changes_since, kept_comments
 from placet.plan.scope import Scope
 from placet.tools.arguments import Args, checked

@@ -30,10 +30,11 @@ from placet.case.events import Drafted, PlanningFailed
 from placet.case.mission_result import Spent
 from placet.case.request import changed_keys
 from placet.case.waiting import WaitReason
-from placet.chat.budget import Amount, Complexity, Limits, pricer
+from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import SPARE_TURNS, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
+from placet.chat.prices import pricer
 from placet.disk.path_text import Denied
 from placet.errors import (
     End,

@@ -16,8 +16,8 @@ from shlex import quote
 import click
 
 from placet.agent.commits import leftover_worktrees
-from placet.chat.budget import is_free
 from placet.chat.messages import ModelError, ModelErrorKind
+from placet.chat.prices import is_free
 from placet.chat.tiny_call import TINY, TINY_BY_TEXT, problems_of
 from placet.cli.init import is_here, speaks_messages
 from placet.cli.journal import older_copy

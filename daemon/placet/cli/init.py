@@ -18,7 +18,7 @@ import click
 
 from placet.agent.repository import VAULT_EXCLUDES
 from placet.case.notes import ASKS, inspect_note
-from placet.chat.budget import DEFAULT_PRICES
+from placet.chat.prices import DEFAULT_PRICES
 from placet.cli.portals import add_portal, propose
 from placet.cli.terminal import echo, say
 from placet.client.model_setup import fit

@@ -8,8 +8,9 @@ from datetime import date
 from time import monotonic
 from typing import Any
 
-from placet.chat.budget import cost_usd, is_free, unkept
+from placet.chat.budget import unkept
 from placet.chat.messages import ModelError, Usage
+from placet.chat.prices import cost_usd, is_free
 from placet.chat.tiny_call import TINY, calls_tool
 from placet.errors import UserError
 from placet.host.config import Config, Key, ModelTable, PriceRow

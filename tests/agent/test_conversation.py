@@ -21,8 +21,9 @@ from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
 from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES, guidance
 from placet.agent.record import Attempted, Record
-from placet.chat.budget import DEFAULT_PRICES, Amount
+from placet.chat.budget import Amount
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply
+from placet.chat.prices import DEFAULT_PRICES
 from placet.codec import Stored
 from placet.disk.confine import Root
 from placet.journal.writes import AddRecord

@@ -28,7 +28,8 @@ from placet.host.config import Config
 from placet.note.checkboxes import BOX_WORDS
 from placet.plan.left_out import contradictions
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.plan import LiteralCall, Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from placet.sandbox.box import Level
 from placet.sandbox.run import Box

@@ -20,7 +20,8 @@ from placet.note.box import without_box
 from placet.note.frontmatter import Frontmatter, read_note, split_note, stamp
 from placet.plan.digest import plan_digest
 from placet.plan.parse import parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import scope_from
 
 HEAD = PlanHead(

@@ -8,12 +8,10 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from genai_prices.data import providers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.chat.budget import (
-    DEFAULT_PRICES,
     LEAST_OUTPUT_TOKENS,
     PREAMBLE_TOKENS,
     Amount,
@@ -22,19 +20,17 @@ from placet.chat.budget import (
     Limit,
     Limits,
     ModelCall,
-    Price,
     Reserved,
-    cost_usd,
     exceeded,
     money_problem,
     no_tool_call_left,
-    pricer,
     prompt_at_most,
     reserve,
     tell,
     worst_case,
 )
 from placet.chat.messages import Ask, Purpose, ToolSpec, Turn, Usage, text_block, user_turn
+from placet.chat.prices import DEFAULT_PRICES, Price, cost_usd
 from placet.errors import End
 
 FREE = ModelCall(100, 1000, Decimal(0), Decimal(0))
@@ -160,14 +156,6 @@ def test_unpriced_model_needs_no_money_limit():
 @pytest.mark.parametrize("used", [Amount(usd=None), Amount(usd=Decimal(9))])
 def test_free_call_passes_a_spent_money_limit(used):
     assert allowed(reserve([mission(used, usd=Decimal(1))], "k", FREE)) == 1000
-
-
-def test_pricer_uses_either_name_of_the_model():
-    price = pricer([Price("qwen", *[Decimal(2)] * 4, since=date(2026, 1, 1))], "qwen")
-    usage = Usage(input_tokens=1_000_000)
-    assert price(("qwen.gguf", "qwen"), usage, 0) == 2
-    assert price(("claude", "claude"), usage, 0) is None
-    assert price(("", ""), Usage(), 500_000) == 1
 
 
 def test_a_free_model_needs_no_money():
@@ -370,24 +358,3 @@ ENOUGH = {
 def test_model_hears_only_of_short_budgets(used, turns_left, told):
     said = tell(mission(used, **ENOUGH), turns_left, 10)
     assert said == (f"You have left: {told}." if told else "")
-
-
-# --- prices
-
-
-KINDS = ("input", "output", "cache_read", "cache_write")
-
-
-def test_default_prices_match_genai_prices() -> None:
-    """Each by model, the size of the prompt above which it holds, and the kind of token."""
-    (vendor,) = [one for one in providers if one.id == "anthropic"]
-    models = {model.id: model.prices for model in vendor.models}
-    ours, theirs = {}, {}
-    for row in DEFAULT_PRICES:
-        for kind in KINDS:
-            ours[row.model, row.above_prompt_tokens, kind] = getattr(row, kind)
-            found = getattr(models[row.model], f"{kind}_mtok")
-            bands = {0: found} if isinstance(found, Decimal) else {0: found.base}
-            bands |= {tier.start: tier.price for tier in getattr(found, "tiers", ())}
-            theirs.update({(row.model, above, kind): usd for above, usd in bands.items()})
-    assert ours == theirs

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placet.chat.budget import (
-    Amount,
-    Complexity,
-    Ledger,
-    Limits,
-    prompt_at_most,
-    prompt_likely,
-)
+from placet.chat.budget import Amount, Complexity, Ledger, Limits, prompt_at_most, prompt_likely
 from placet.chat.compaction import (
     WORTH_STUBBING,
     Compaction,

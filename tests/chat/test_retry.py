@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placet.chat.budget import DEFAULT_PRICES, Price, cost_usd
 from placet.chat.messages import ModelError, ModelErrorKind, Usage
+from placet.chat.prices import DEFAULT_PRICES, Price, cost_usd
 from placet.chat.retry import Blocked, NoRetry, Retry, RetryPolicy, Sleep, next_attempt
 
 POLICY = RetryPolicy(

@@ -23,8 +23,8 @@ from gitkit import git
 from looping import Fake, Running, Time, bare_vault, greeter, looping, results, says, turns_taken
 from messages_api import MessagesApi, call, cut, hang_midway, reply, text
 from placet.case.story import facts
-from placet.chat.budget import DEFAULT_PRICES
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply, Usage
+from placet.chat.prices import DEFAULT_PRICES
 from placet.chat.retry import RetryPolicy
 from placet.cli import screen as screen_module
 from placet.cli.demo import called

@@ -17,7 +17,7 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from guidekit import GUIDE, README, ROOT, blocks, follow, matches, pages
-from placet.chat.budget import DEFAULT_PRICES
+from placet.chat.prices import DEFAULT_PRICES
 from placet.cli.main import COMMANDS, main
 from placet.cli.walk_through import LETTERS
 from placet.errors import ENDS, End

@@ -12,7 +12,8 @@ from placet.note.frontmatter import stamp
 from placet.plan.comments import comments
 from placet.plan.left_out import left_out, other_tick, with_tick
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope
 from vaultkit import TestVault, rows
 

@@ -19,7 +19,8 @@ from placet.note.outline import outline_of
 from placet.plan.comments import comments, open_comments, with_answers, with_comment
 from placet.plan.digest import plan_digest
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.revision import kept_comments
 from placet.plan.scope import Scope
 from vaultkit import ME, PLAN, TestVault, rows

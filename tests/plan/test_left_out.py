@@ -18,7 +18,8 @@ from placet.note.frontmatter import stamp
 from placet.plan.digest import plan_digest
 from placet.plan.left_out import contradictions
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.plan import LiteralCall, Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from vaultkit import TestVault, rows
 

@@ -29,7 +29,8 @@ from placet.plan.limits import (
     scope_excess,
 )
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import LiteralCall, Plan, Section, Step, render_plan
+from placet.plan.plan import LiteralCall, Plan, Section, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 from placet.plan.sections import rejection_reason
 

@@ -11,7 +11,8 @@ import pytest
 from placet.note.box import find_box
 from placet.plan.comments import Comment, comments, open_comments, with_answers
 from placet.plan.parse import parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.revision import changes_since, kept_comments
 from placet.plan.scope import Scope
 

@@ -30,7 +30,8 @@ from placet.note.frontmatter import Frontmatter, read_note
 from placet.note.hidden_text import find_unseen
 from placet.note.markdown import ACTS
 from placet.plan.parse import parse_plan
-from placet.plan.plan import Plan, Step, render_plan
+from placet.plan.plan import Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems
 
 PIECES = (

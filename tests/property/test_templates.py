@@ -32,7 +32,8 @@ from placet.note.escape import (
 )
 from placet.note.frontmatter import Frontmatter, new_note, read_note, stamp
 from placet.plan.differences import diff_callout
-from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.plan import LiteralCall, Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems
 from placet.plan.toml_text import actions_toml
 from vaultkit import TestVault

@@ -15,8 +15,9 @@ import pytest
 import pgkit
 from placet.activity import Action, Activity, Actor, Entity
 from placet.agent.day_budget import DayBudget
-from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Price, Room, pricer, unpriced
+from placet.chat.budget import Exceeded, Ledger, Limits, ModelCall, Room
 from placet.chat.cancel import Cancel
+from placet.chat.prices import Price, pricer, unpriced
 from placet.host.clock import Clock
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, LeaseLost, ReleaseLease

@@ -13,19 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from typing import Protocol
 
-from placet.chat.budget import (
-    Amount,
-    Exceeded,
-    Ledger,
-    Limits,
-    ModelCall,
-    Pricer,
-    Reserved,
-    Room,
-    reserve,
-    unpriced,
-)
+from placet.chat.budget import Amount, Exceeded, Ledger, Limits, ModelCall, Reserved, Room, reserve
 from placet.chat.cancel import Cancel
+from placet.chat.prices import Pricer, unpriced
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
 from placet.journal.writer import JournalAccess

@@ -28,10 +28,7 @@ from placet.chat.budget import (
     Limit,
     Limits,
     ModelCall,
-    Pricer,
     Room,
-    is_free,
-    pricer,
     reserve,
     tell,
     unkept,
@@ -55,6 +52,7 @@ from placet.chat.guards import (
     trend,
 )
 from placet.chat.messages import Ask, ToolUse
+from placet.chat.prices import Pricer, is_free, pricer
 from placet.chat.text_calls import looks_like_call
 from placet.codec import sha256
 from placet.errors import CALLS_AS_TEXT, End, Interrupted, Stop, ToolError

@@ -27,7 +27,7 @@ from placet.agent.record import (
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.case.mission_result import Spent
 from placet.case.waiting import WaitReason
-from placet.chat.budget import Amount, Price, Room, cost_usd, is_free
+from placet.chat.budget import Amount, Room
 from placet.chat.cancel import Cancel
 from placet.chat.messages import (
     Ask,
@@ -41,6 +41,7 @@ from placet.chat.messages import (
     Turn,
     Usage,
 )
+from placet.chat.prices import Price, cost_usd, is_free
 from placet.chat.retry import Blocked, NoRetry, Retry, Sleep, next_attempt
 from placet.chat.sizes import LEAST_WINDOW
 from placet.chat.tiny_call import TINY, without_images

@@ -30,10 +30,11 @@ from placet.case.events import Drafted, PlanningFailed
 from placet.case.mission_result import Spent
 from placet.case.request import changed_keys
 from placet.case.waiting import WaitReason
-from placet.chat.budget import Amount, Complexity, Limits, pricer
+from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
 from placet.chat.guards import SPARE_TURNS, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
+from placet.chat.prices import pricer
 from placet.disk.path_text import Denied
 from placet.errors import (
     End,
@@ -57,7 +58,8 @@ from placet.note.frontmatter import Frontmatter
 from placet.note.paths import show
 from placet.plan.comments import Comment, open_comments, placed, with_answers
 from placet.plan.limits import plan_from
-from placet.plan.plan import Plan, agent_steps, render_plan
+from placet.plan.plan import Plan, agent_steps
+from placet.plan.render import render_plan
 from placet.plan.revision import changes_since, kept_comments
 from placet.plan.scope import Scope
 from placet.tools.arguments import Args, checked

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from placet.agent.day_budget import DayBudget
 from placet.agent.record import Carrier
-from placet.chat.budget import Price
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
+from placet.chat.prices import Price
 from placet.chat.retry import RetryPolicy
 from placet.disk.path_text import Denied
 from placet.git.run import Repo

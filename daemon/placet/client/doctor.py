@@ -13,8 +13,8 @@ from pathlib import Path
 from shlex import quote
 
 from placet.agent.commits import leftover_worktrees
-from placet.chat.budget import is_free
 from placet.chat.messages import ModelError, ModelErrorKind
+from placet.chat.prices import is_free
 from placet.chat.tiny_call import TINY, TINY_BY_TEXT, problems_of
 from placet.client.cases import NO_ROOM, disk_trouble
 from placet.client.findings import Finding, finding

@@ -8,8 +8,9 @@ from datetime import date
 from time import monotonic
 from typing import Any
 
-from placet.chat.budget import cost_usd, is_free, unkept
+from placet.chat.budget import unkept
 from placet.chat.messages import ModelError, ModelErrorKind, Usage
+from placet.chat.prices import cost_usd, is_free
 from placet.chat.tiny_call import TINY, calls_tool
 from placet.client.new_vault import DEMO_SCRIPT
 from placet.client.site import Site

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from placet.agent.repository import VAULT_EXCLUDES
 from placet.case.notes import ASKS, inspect_note
-from placet.chat.budget import DEFAULT_PRICES
+from placet.chat.prices import DEFAULT_PRICES
 from placet.client.site import Site, here
 from placet.disk.errors import AlreadyThere, Unreadable
 from placet.disk.vault import Vault

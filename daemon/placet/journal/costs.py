@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from placet.activity import Action, Activity
-from placet.chat.budget import Pricer, unpriced
 from placet.chat.messages import Usage
+from placet.chat.prices import Pricer, unpriced
 from placet.journal.database import Connection
 
 _QUARTER = (

@@ -12,8 +12,8 @@ from pathlib import Path
 from placet.case.case import Case
 from placet.case.life_cycle import State
 from placet.case.waiting import Hold
-from placet.chat.budget import DEFAULT_PRICES, Price, Pricer, pricer
 from placet.chat.messages import Model, ModelError
+from placet.chat.prices import DEFAULT_PRICES, Price, Pricer, pricer
 from placet.host.config import Config, ModelTable
 from placet.loop.side_notes import MODEL, side_of
 from placet.models import check, offered, open_model

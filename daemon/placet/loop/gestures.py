@@ -40,8 +40,9 @@ from placet.case.observe import gestures, observe
 from placet.case.question_note import answer_in, is_question_note
 from placet.case.request import unknown_agent, unknown_portal
 from placet.case.sorting import CaseNotes
-from placet.chat.budget import Limits, cost_usd, is_free, money_problem
+from placet.chat.budget import Limits, money_problem
 from placet.chat.messages import Usage
+from placet.chat.prices import cost_usd, is_free
 from placet.disk.errors import Gone, Unreadable
 from placet.host.intents import UnknownIntent
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write

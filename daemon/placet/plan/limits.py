@@ -13,7 +13,8 @@ from typing import Any
 from placet.note.escape import bounded, code
 from placet.plan.comments import comments
 from placet.plan.left_out import WRITES, outside
-from placet.plan.plan import LiteralCall, Plan, Step, render_plan
+from placet.plan.plan import LiteralCall, Plan, Step
+from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
 
 MAX_NOTE_CHARACTERS = 256 * 1024

@@ -1,4 +1,8 @@
-"""Parse a plan's text, and report all of its problems at once."""
+"""Parse a plan's text, and report all of its problems at once.
+
+`parse_plan` is tolerant where people edit (headings, lists, numbering, callouts, line endings) and
+strict where permission is concerned (exactly one readable scope; nothing unknown in it).
+"""
 
 from __future__ import annotations
 

@@ -70,6 +70,18 @@ def test_first_request_stays_small(tmp_path: Path, tools: str, most: int) -> Non
     assert len(request.encode()) < most
 
 
+def test_literal_step_that_reads_is_refused(tmp_path: Path) -> None:
+    reads = {**PLAN["steps"][0], "actions": [{"tool": "read_file", "params": {"path": "a.md"}}]}
+    vault = bare_vault(tmp_path)
+    answers = iter([says(("submit_plan", {**PLAN, "steps": [reads]})), says(("submit_plan", PLAN))])
+    model = Fake(lambda _ask: next(answers))
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: model) as running:
+        running.settle()
+    assert "what it reads reaches nobody" in str(model.asks[1].turns[-1])
+    assert len(vault.rows("plan.created")) == 1
+
+
 @pytest.mark.parametrize("tools", ["auto", "text"])
 def test_plan_written_as_text_names_the_setting(tmp_path: Path, tools: str) -> None:
     vault = bare_vault(tmp_path, f'tools = "{tools}"\n')

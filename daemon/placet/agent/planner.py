@@ -32,7 +32,7 @@ from placet.case.request import changed_keys
 from placet.case.waiting import WaitReason
 from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
-from placet.chat.guards import SPARE_TURNS, GuardSettings
+from placet.chat.guards import SPARE_TURNS, Effect, GuardSettings
 from placet.chat.messages import Purpose, ToolUse
 from placet.chat.prices import pricer
 from placet.disk.path_text import Denied
@@ -281,6 +281,8 @@ class _Submissions:
 
 def _problems(action: ActionArgs) -> Sequence[str]:
     tool = BY_NAME[action.tool]
+    if tool.effect is Effect.READ:
+        return ["what it reads reaches nobody. Leave `actions` out: the agent reads by itself"]
     try:
         checked(tool.name, tool.args, action.params)
     except ToolError as error:

@@ -228,8 +228,9 @@ def ask(
 def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
     """Return the permissions that are asked for, if a plan could have them."""
     try:
-        asked = scope_from({"write": args.write, "run": args.run, "network": args.network})
-        wider = widened(scope, args.write, args.run, network=args.network)
+        network = args.network or args.hosts
+        asked = scope_from({"write": args.write, "run": args.run, "network": network})
+        wider = widened(scope, asked)
     except ScopeProblems as found:
         problems = [f"{key}: {why}" for key, why in found.problems]
         raise ToolError(
@@ -268,7 +269,7 @@ def outcome_of(answer: Answering) -> Outcome:
             scope = {
                 "write": list(approved.write),
                 "run": list(approved.commands),
-                "network": approved.network,
+                "network": approved.network or [str(host) for host in approved.hosts],
             }
             return _done({"approved": True, "scope": scope})
         case Answered(note=None):

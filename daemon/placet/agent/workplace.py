@@ -50,6 +50,7 @@ from placet.host.config import Config, VaultTable, portal_path
 from placet.journal.writer import JournalAccess
 from placet.note.escape import codes
 from placet.note.paths import Folder, show
+from placet.plan.hosts import NEEDS_LEVEL_3
 from placet.plan.scope import Scope
 from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Box, BoxLimits, Level, Ran
 from placet.sandbox.run import run
@@ -180,6 +181,8 @@ def command_notes(bounds: Bounds, repo: Repo, portal: str) -> tuple[str, ...]:
         notes.append(LANDLOCK_LACKS)
     if bounds.sandbox is Level.NONE and bounds.config.commands.sandbox == "auto":
         notes.append(f"Commands cannot run here. {NO_SANDBOX}")
+    if bounds.sandbox is not Level.BUBBLEWRAP:
+        notes.append(NEEDS_LEVEL_3)
     return tuple(notes)
 
 

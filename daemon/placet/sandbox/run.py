@@ -212,12 +212,15 @@ def run(
                 watch.follow(began + box.limits.timeout_s, cancelled)
             finally:
                 watch.close()
+        reached = start.proxy.report() if start.proxy is not None else ()
     if sys.platform == "linux":
         delete_special_files(box.worktree)
     stdout, stderr = watch.stdout.text(), watch.stderr.text()
     if not watch.verdict:
-        return Ran(_exit_code(watch.messages(), stderr, level), stdout, stderr)
-    return Ran(None, stdout, stderr + _exceeded(watch.verdict, box.limits), watch.verdict)
+        code = _exit_code(watch.messages(), stderr, level)
+        return Ran(code, stdout, stderr, reached=reached)
+    stderr += _exceeded(watch.verdict, box.limits)
+    return Ran(None, stdout, stderr, watch.verdict, reached)
 
 
 def _exceeded(verdict: str, limits: BoxLimits) -> str:

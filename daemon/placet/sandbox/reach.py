@@ -1,0 +1,100 @@
+"""Start the proxy of a command whose plan names hosts, and read its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from placet.errors import UserError
+from placet.sandbox.box import Box, Reached
+from placet.sandbox.visible_paths import ETC, SYSTEM
+
+_PORT = 3128
+"""Where the command finds the proxy; each box has its own loopback."""
+_LISTEN, _PROXY = (Path(__file__).with_name(name) for name in ("listen.py", "proxy.py"))
+_PYTHON = str(Path(sys.executable).resolve())  # the one that every box shows, without its packages
+_END_S = 10.0
+
+
+def environment_of_proxy() -> dict[str, str]:
+    """Return the variables by which tools find the proxy."""
+    url, here = f"http://127.0.0.1:{_PORT}", "localhost,127.0.0.1,::1"
+    names = {"http_proxy": url, "https_proxy": url, "all_proxy": url, "no_proxy": here}
+    java = " ".join(
+        f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={_PORT}"
+        for scheme in ("http", "https")
+    )
+    java += " -Dhttp.nonProxyHosts=localhost|127.0.0.1"
+    return {
+        **names,
+        **{name.upper(): value for name, value in names.items()},
+        "NODE_USE_ENV_PROXY": "1",
+        "YARN_HTTP_PROXY": url,
+        "YARN_HTTPS_PROXY": url,
+        "MAVEN_OPTS": java,
+        "GRADLE_OPTS": java,
+    }
+
+
+class Proxy:
+    """The proxy process of one command. It ends with `report`, `close`, or the daemon."""
+
+    def __init__(self, box: Box) -> None:
+        ours, theirs = socket.socketpair()
+        self.passed: IO[bytes] = os.fdopen(theirs.detach(), "rb", buffering=0)
+        """What the box's first program passes its listener out by."""
+        read = (*SYSTEM, *(Path("/etc", name) for name in (*ETC, "gai.conf")), *_own_code())
+        items = [f"read={path}" for path in read if path.exists()]
+        for kind, hosts in (("host", box.hosts), ("private", box.private_hosts)):
+            items += [f"{kind}={host.name} {host.port} {host.below}" for host in hosts]
+        with ours:
+            self._process = subprocess.Popen(
+                [_PYTHON, "-I", "-S", str(_PROXY), str(ours.fileno()), *items],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(ours.fileno(),),
+                env={},
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is the command's
+            )
+
+    def before(self, command: list[str]) -> list[str]:
+        """Return a command with what it has to begin with in the box."""
+        own = [_PYTHON, "-I", "-S", "-c", _LISTEN.read_text("utf-8")]
+        return [*own, str(self.passed.fileno()), str(_PORT), *command]
+
+    def report(self) -> tuple[Reached, ...]:
+        """End the proxy and return what it connected and refused, refusals first.
+
+        Raises UserError if it had died: then nobody knows.
+        """
+        said = b""
+        with suppress(subprocess.TimeoutExpired):
+            said = self._process.communicate(timeout=_END_S)[0]
+        try:
+            rows = [Reached(*row) for row in json.loads(said)]
+        except (ValueError, TypeError) as error:
+            why = said.decode(errors="replace").strip()[-300:] or "it ended without a report"
+            raise UserError(
+                f"the proxy for the hosts of the plan failed: {why}",
+                "`placet doctor` says whether hosts are held on this machine",
+            ) from error
+        return tuple(sorted(rows, key=lambda row: row.is_allowed))
+
+    def close(self) -> None:
+        """Kill what may still be there."""
+        self.passed.close()
+        with self._process:  # it closes the pipes and waits
+            self._process.kill()
+
+
+def _own_code() -> tuple[Path, ...]:
+    """Return what the proxy imports: the standard library and placet."""
+    return Path(sys.base_prefix), Path(__file__).parents[1]

@@ -24,6 +24,7 @@ from placet.case.explain import (
     Events,
     advice,
     continued_request,
+    hosts_table,
     refused_calls,
     what_happened,
 )
@@ -237,7 +238,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         last_success=code(ended.last_success) if ended.last_success else "none",
         numbers=cost_line(ended, at),
         end=ended.end.value,
-        work=_work(ended),
+        work="\n\n".join(filter(None, [_work(ended), hosts_table(at.rows)])),
         next_steps=_next_steps(ended, at)
         + "\n\n"
         + _continued_request_callout(at, facts, ended.detail),
@@ -406,7 +407,10 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
         steps=_steps(ended, at.plan),
         files=files_table(ended),
         commands="\n\n".join(
-            filter(None, [commands_table(ended), refused_calls(at.rows), *pictures])
+            filter(
+                None,
+                [commands_table(ended), hosts_table(at.rows), refused_calls(at.rows), *pictures],
+            )
         ),
         cost=cost_line(ended, at),
         where=_where(ended, at),

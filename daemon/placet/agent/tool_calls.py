@@ -174,6 +174,7 @@ def settle_call(
     if not outcome.refused:
         action = Action.TOOL_CALLED
         facts |= {"exit_code": outcome.exit_code, "size": len(outcome.content)}
+        facts |= {"hosts": list(outcome.hosts)} if outcome.hosts else {}
     facts["duration_ms"] = None if took_s is None else round(took_s * 1000, 1)
     record.settle(entry, outcome, record.row(action, Actor.AGENT, **facts), hold=hold)
 

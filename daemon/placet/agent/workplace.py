@@ -50,7 +50,7 @@ from placet.host.config import Config, VaultTable, portal_path
 from placet.journal.writer import JournalAccess
 from placet.note.escape import codes
 from placet.note.paths import Folder, show
-from placet.plan.hosts import NEEDS_LEVEL_3
+from placet.plan.hosts import NEEDS_LEVEL_3, host_from
 from placet.plan.scope import Scope
 from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Box, BoxLimits, Level, Ran
 from placet.sandbox.run import run
@@ -208,6 +208,8 @@ def _box(
         tree.path,
         read_only=(tree.git_dir, repo.common_dir),
         network=scope.network,
+        hosts=scope.hosts,
+        private_hosts=tuple(map(host_from, bounds.config.commands.private_hosts)),
         hidden=(bounds.vault,),
         readable=what.readable,
         checkout=repo.path,

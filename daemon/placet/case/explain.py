@@ -16,7 +16,7 @@ from placet.case.life_cycle import State
 from placet.case.sorting import text_back
 from placet.chat.messages import ModelErrorKind
 from placet.errors import ENDS, End, FailureClass
-from placet.note.escape import code
+from placet.note.escape import cell, code, literal
 from placet.note.frontmatter import new_note
 from placet.note.outline import escaped
 from placet.note.paths import show
@@ -288,6 +288,27 @@ def refused_calls(rows: Events) -> str:
     names = list(dict.fromkeys(code(_call(row)) for row in refused))
     more = f" and {len(names) - MAX_REFUSED} more" if len(names) > MAX_REFUSED else ""
     return f"Refused: {', '.join(names[:MAX_REFUSED])}{more}." if names else ""
+
+
+def hosts_table(rows: Events) -> str:
+    """Return what the commands reached and were refused as a table; empty for nothing."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for host in (host for row in rows for host in row.details.get("hosts") or ()):
+        place = f"{host['host']}:{host['port']}" if host["host"] else "unknown"
+        counts = sums.setdefault((place, host["verdict"]), [0, 0, 0])
+        for at, key in enumerate(("connections", "sent_bytes", "received_bytes")):
+            counts[at] += host[key]
+    if not sums:
+        return ""
+    lines = [
+        f"| {cell(place)} | {literal(verdict)} | {n:,} | {sent:,} | {received:,} |"
+        for (place, verdict), (n, sent, received) in sums.items()
+    ]
+    head = [
+        "| host | result | connections | bytes sent | bytes received |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *lines])
 
 
 def _call(row: CommittedRow) -> str:

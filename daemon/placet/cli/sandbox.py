@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
+from placet.cli.options import site_option
 from placet.cli.terminal import say
+from placet.client.site import Site
 from placet.errors import ToolError, UserError
 from placet.host.state import known_vaults, state_home
 from placet.note.paths import CONFIG_PATH
 from placet.note.paths import show as visible
+from placet.plan.hosts import host_from
 from placet.sandbox.box import Box, Level
 from placet.sandbox.probe import probe
 from placet.sandbox.run import exec_in_box
@@ -24,21 +28,46 @@ from placet.sandbox.run import exec_in_box
 @click.option(
     "--network", is_flag=True, help="With the network, as a scope with `network = true` has it."
 )
-def sandbox_command(command: tuple[str, ...], network: bool) -> None:
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="With this host, as a scope that lists it in `network` has it. Repeatable.",
+)
+@site_option
+def sandbox_command(
+    site: Site, command: tuple[str, ...], network: bool, hosts: tuple[str, ...]
+) -> None:
     """Run a command in exactly the box that the agent's commands get.
 
     The folder you are in is its worktree.
     """
-    sys.exit(in_sandbox(Path.cwd(), os.environ, command, network=network))
+    try:
+        named = tuple(map(host_from, hosts))
+    except ValueError as error:
+        raise UserError(f"{error}.", "Such as: --host packages.example", exit_code=2) from error
+    private: tuple[str, ...] = ()
+    if named:
+        with suppress(UserError):  # no vault is needed
+            private = site.in_force().config.commands.private_hosts
+    box = Box(
+        Path.cwd().resolve(),
+        network=network,
+        hosts=named,
+        private_hosts=tuple(map(host_from, private)),
+    )
+    sys.exit(in_sandbox(box, os.environ, command))
 
 
-def in_sandbox(folder: Path, env: Mapping[str, str], argv: Sequence[str], *, network: bool) -> int:
-    """Run a command in the agent's box with `folder` as the worktree; return its exit code.
+def in_sandbox(box: Box, env: Mapping[str, str], argv: Sequence[str]) -> int:
+    """Run a command in this box; return its exit code.
 
     Raises UserError (exit code 2) for a folder in which the command could approve something, or
     change what is not a worktree's.
     """
-    if what := _no_worktree(folder.resolve(), env):
+    folder = box.worktree
+    if what := _no_worktree(folder, env):
         raise UserError(
             f"{visible(str(folder))} {what}, and the command could change all of this folder.",
             "Go to the repository, or an empty folder, that it may write in, then try again.",
@@ -52,9 +81,15 @@ def in_sandbox(folder: Path, env: Mapping[str, str], argv: Sequence[str], *, net
         )
     say(f"{level.title} (level {int(level)} of 3)")
     try:
-        return exec_in_box(argv, Box(folder.resolve(), network=network), level)
+        code, reached = exec_in_box(argv, box, level)
     except ToolError as error:
+        if error.refused:
+            raise UserError(str(error)) from error
         raise UserError(f"{error}", "Name a program that is on your PATH.", exit_code=2) from error
+    for row in reached:
+        if not row.is_allowed:
+            say(f"refused: {row.sentence}")
+    return code
 
 
 def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:

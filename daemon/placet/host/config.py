@@ -37,6 +37,7 @@ from placet.host.state import expand_home
 from placet.note.frontmatter import read_toml
 from placet.note.markdown import merge_line
 from placet.note.paths import CONFIG_PATH
+from placet.plan.hosts import host_from
 
 Key = tuple[str, ...]
 """The path of a setting, table by table."""
@@ -257,10 +258,17 @@ class QuestionsTable(_Table):
 class SandboxTable(_Table):
     """The box in which commands run.
 
-    `landlock` accepts Landlock where there is nothing stronger; `none` runs them outside a box.
+    `landlock` accepts Landlock where there is nothing stronger; `none` runs them outside a box. Of
+    the hosts that plans name, `private_hosts` may be in a private network.
     """
 
     sandbox: Literal["auto", "landlock", "none"] = "auto"
+    private_hosts: tuple[str, ...] = ()
+
+    @field_validator("private_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(host_from(text)) for text in value)
 
 
 class NotifyTable(_Table):

@@ -149,6 +149,11 @@ class Reached:
         """Whether the connections came about."""
         return self.verdict == "allowed"
 
+    @property
+    def sentence(self) -> str:
+        """What was refused and why, without a full stop."""
+        return f"{f'{self.host}:{self.port}' if self.host else 'the command'} {self.verdict}"
+
 
 @dataclass(frozen=True, slots=True)
 class Ran:

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import Field
@@ -20,6 +20,8 @@ from placet.tools.base import Tool, Workplace, refusal
 
 # Longest argument that Linux passes on (MAX_ARG_STRLEN of execve(2)).
 MAX_WORD_BYTES = 128 * 1024 - 1
+MOST_HOSTS = 20
+"""Most hosts that a journal row, and a result, names for one command."""
 # All of them together; Linux and macOS pass on at least that many besides the environment.
 MAX_WORDS_BYTES = 512 * 1024
 
@@ -54,6 +56,8 @@ def run_in_box(
 ) -> dict[str, Any]:
     """Run a command that policy allows; return exit_code, stdout, stderr and timed_out.
 
+    With hosts in the plan also `hosts`, for the journal: which it reached or was refused.
+
     Raises ToolError, UserError.
     """
     sizes = [len(os.fsencode(word)) for word in argv]
@@ -86,14 +90,22 @@ def run_in_box(
     return {
         "exit_code": ran.exit_code,
         "stdout": ran.stdout,
-        "stderr": ran.stderr + _explained(ran, place) + undone,
+        "stderr": ran.stderr + _explained(ran, place) + undone + _refused(ran),
         "timed_out": ran.killed == "time",
+        **({"hosts": [asdict(row) for row in ran.reached[:MOST_HOSTS]]} if ran.reached else {}),
     }
+
+
+def _refused(ran: Ran) -> str:
+    """Return a line for each connection that was refused."""
+    rows = [row for row in ran.reached if not row.is_allowed]
+    more = f"\n[and {len(rows) - MOST_HOSTS} more]" if len(rows) > MOST_HOSTS else ""
+    return "".join(f"\n[refused: {row.sentence}]" for row in rows[:MOST_HOSTS]) + more
 
 
 def _has_dependencies(box: Box) -> bool:
     tops = (top for top in (box.worktree, box.checkout) if top is not None)
-    return box.network or any((top / "node_modules").is_dir() for top in tops)
+    return box.network or bool(box.hosts) or any((top / "node_modules").is_dir() for top in tops)
 
 
 # what a failed command says, and what is behind it
@@ -118,9 +130,11 @@ _REASONS = (
     ),
     (
         r"(?i)could not resolve host|temporary failure in name resolution|\bEAI_AGAIN\b",
-        "commands have no network, unless the plan has `network = true`",
+        "commands have no network, unless the plan names hosts in `network`, or has "
+        "`network = true`",
     ),
 )
+_BY_PROXY = "commands reach hosts only through the proxy in `https_proxy`, by TLS"
 
 
 def _explained(ran: Ran, place: Workplace) -> str:
@@ -129,8 +143,10 @@ def _explained(ran: Ran, place: Workplace) -> str:
         return ""
     text = ran.stdout + ran.stderr
     found = [why for pattern, why in _REASONS if re.search(pattern, text)]
-    if place.scope.network:
-        found = [why for why in found if not why.startswith("commands have no network")]
+    offline = [why for why in found if why.startswith("commands have no network")]
+    if offline and (place.scope.network or place.scope.hosts):
+        found.remove(offline[0])
+        found += [_BY_PROXY] if place.scope.hosts else []
     return "".join(f"\n[placet: {why}.]" for why in found)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -51,22 +52,18 @@ def sandbox_command(
     if named:
         with suppress(UserError):  # no vault is needed
             private = site.in_force().config.commands.private_hosts
-    box = Box(
-        Path.cwd().resolve(),
-        network=network,
-        hosts=named,
-        private_hosts=tuple(map(host_from, private)),
-    )
-    sys.exit(in_sandbox(box, os.environ, command))
+    made = partial(Box, network=network, hosts=named, private_hosts=tuple(map(host_from, private)))
+    sys.exit(in_sandbox(Path.cwd().resolve(), os.environ, command, made))
 
 
-def in_sandbox(box: Box, env: Mapping[str, str], argv: Sequence[str]) -> int:
-    """Run a command in this box; return its exit code.
+def in_sandbox(
+    folder: Path, env: Mapping[str, str], argv: Sequence[str], box: Callable[[Path], Box]
+) -> int:
+    """Run a command in the box that is made for `folder`; return its exit code.
 
     Raises UserError (exit code 2) for a folder in which the command could approve something, or
     change what is not a worktree's.
     """
-    folder = box.worktree
     if what := _no_worktree(folder, env):
         raise UserError(
             f"{visible(str(folder))} {what}, and the command could change all of this folder.",
@@ -81,7 +78,7 @@ def in_sandbox(box: Box, env: Mapping[str, str], argv: Sequence[str]) -> int:
         )
     say(f"{level.title} (level {int(level)} of 3)")
     try:
-        code, reached = exec_in_box(argv, box, level)
+        code, reached = exec_in_box(argv, box(folder), level)
     except ToolError as error:
         if error.refused:
             raise UserError(str(error)) from error

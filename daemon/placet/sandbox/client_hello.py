@@ -8,11 +8,9 @@ this.
 
 from __future__ import annotations
 
-_HANDSHAKE, _DATA, _CLIENT_HELLO = 22, 23, 1
-_MAX_RECORD = 16_384
-_MAX_HELLO = 65_536
-_MAX_NAME = 255
-_SERVER_NAME = 0
+_HANDSHAKE, _DATA, _CLIENT_HELLO, _SERVER_NAME = 22, 23, 1, 0
+_MAX_RECORD, _MAX_HELLO, _MAX_NAME = 16_384, 65_536, 255
+_BROKEN = "got broken TLS"
 _REFUSED = {
     42: "got TLS with early data",
     0xFE0D: "got TLS that hides the name (ECH)",
@@ -20,52 +18,34 @@ _REFUSED = {
 }
 
 
-class _Fields:
-    """Read a structure of TLS from front to back; ValueError for one that is too short."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def take(self, size: int) -> bytes:
-        """Return the next bytes."""
-        if size > len(self._data):
-            raise ValueError("got broken TLS")
-        taken, self._data = self._data[:size], self._data[size:]
-        return taken
-
-    def number(self, size: int) -> int:
-        """Return the next number of so many bytes."""
-        return int.from_bytes(self.take(size), "big")
-
-    def block(self, size: int) -> _Fields:
-        """Return what follows a length of so many bytes."""
-        return _Fields(self.take(self.number(size)))
-
-    def rest(self) -> bytes:
-        """Return all that is left."""
-        return self._data
+def _cut(data: bytes, width: int) -> tuple[bytes, bytes]:
+    """Return what follows a length of so many bytes, and what comes after that."""
+    end = width + int.from_bytes(data[:width], "big")
+    if len(data) < max(width, end):
+        raise ValueError(_BROKEN)
+    return data[width:end], data[end:]
 
 
 def _name_in(hello: bytes) -> str:
-    fields = _Fields(hello)
-    fields.take(2 + 32)  # version and random
-    for size in (1, 2, 1):  # session, ciphers, compression
-        fields.block(size)
-    extensions = fields.block(2)
-    found: list[_Fields] = []
-    while extensions.rest():
-        kind, content = extensions.number(2), extensions.block(2)
+    rest = hello[2 + 32 :]  # version and random
+    for width in (1, 2, 1):  # session, ciphers, compression
+        rest = _cut(rest, width)[1]
+    extensions, rest = _cut(rest, 2)
+    found = []
+    while extensions:
+        kind = int.from_bytes(extensions[:2], "big")
+        content, extensions = _cut(extensions[2:], 2)
         if kind in _REFUSED:
             raise ValueError(_REFUSED[kind])
         if kind == _SERVER_NAME:
             found.append(content)
     if len(found) != 1:
         raise ValueError("got TLS that names no host")
-    names = found[0].block(2)
-    kind, name = names.number(1), names.block(2).rest()
+    names, after = _cut(found[0], 2)
+    name, more = _cut(names[1:], 2)
     text = name.decode("ascii", "replace").lower()
     is_plain = text.isascii() and text.isprintable() and len(text) <= _MAX_NAME
-    if kind or names.rest() or found[0].rest() or fields.rest() or not is_plain:
+    if names[0] or more or after or rest or not is_plain:
         raise ValueError("got TLS whose server name is not plain")
     return text
 
@@ -77,22 +57,18 @@ def read_hello(data: bytes) -> tuple[str, int] | None:
     """
     hello, at, size = b"", 0, 4
     while len(hello) < size:
-        head = data[at : at + 5]
+        head, length = data[at : at + 5], int.from_bytes(data[at + 3 : at + 5], "big")
         if head[:2] != b"\x16\x03"[: len(head)]:
             raise ValueError("got no TLS")
-        length = int.from_bytes(head[3:], "big")
         if len(head) == 5 and not 0 < length <= _MAX_RECORD:
-            raise ValueError("got broken TLS")
-        record = data[at + 5 : at + 5 + length]
-        if len(head) < 5 or not record:
+            raise ValueError(_BROKEN)
+        if len(head) < 5 or len(data) < at + 5 + length:
             return None
-        hello += record
-        size = 4 + int.from_bytes(hello[1:4], "big") if len(hello) >= 4 else 4
-        if hello[0] != _CLIENT_HELLO or size > _MAX_HELLO or len(hello) > size:
-            raise ValueError("got broken TLS")
-        if len(record) < length:
-            return None
+        hello += data[at + 5 : at + 5 + length]
         at += 5 + length
+        size = 4 + int.from_bytes(hello[1:4], "big")
+        if hello[0] != _CLIENT_HELLO or not len(hello) <= size <= _MAX_HELLO:
+            raise ValueError(_BROKEN)
     return _name_in(hello[4:]), at
 
 
@@ -100,39 +76,35 @@ class OneName:
     """Follow what a client sends, and hold back each hello until it is known to ask for `name`."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._held = b""
-        self._begun = self._is_encrypted = False
+        self._name, self._held = name, b""
+        self._is_begun = self._is_encrypted = False
 
     def passed(self, data: bytes) -> bytes:
         """Return what may go on to the server now; ValueError if another name is asked for."""
         self._held += data
         passed = b""
-        while self._held and not self._is_encrypted:
-            size = self._next()
-            if not size:
-                return passed
+        while self._held and (size := self._next()):
             passed, self._held = passed + self._held[:size], self._held[size:]
-        rest, self._held = self._held, b""
-        return passed + rest
+        return passed
 
     def _next(self) -> int:
         """Return the size of what may pass, a hello or another record; 0 if more has to come."""
+        if self._is_encrypted:
+            return len(self._held)
         kind, size = self._held[0], 5 + int.from_bytes(self._held[3:5], "big")
-        if not self._begun or (kind == _HANDSHAKE and self._held[5:6] == b"\1"):
+        if not self._is_begun or (kind == _HANDSHAKE and self._held[5:6] == b"\1"):
             hello = read_hello(self._held)
             if hello is None:
                 return 0
-            if hello[0] != self._name:
-                raise ValueError(f"got TLS that names {hello[0]}")
-            self._begun = True
-            return hello[1]
+            name, size = hello
+            if name != self._name:
+                raise ValueError(f"got TLS that names {name}")
+            self._is_begun = True
+            return size
         if len(self._held) < 6:
             return 0
         if not 20 <= kind <= _DATA or size == 5:
-            raise ValueError("got broken TLS")
+            raise ValueError(_BROKEN)
         # another message of a handshake is the client's answer, after which no hello is possible
         self._is_encrypted = kind in (_HANDSHAKE, _DATA)
-        if self._is_encrypted:
-            return len(self._held)
-        return size if len(self._held) >= size else 0
+        return size if len(self._held) >= size or self._is_encrypted else 0

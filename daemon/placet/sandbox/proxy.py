@@ -1,10 +1,10 @@
 """Wait outside of a box for what the command in it wants to reach, and start to connect it then.
 
-Run as `python -I -S proxy.py PAIR ITEM…`. PAIR is a socket over which `listen` passes the box's
+Run as `python -I -S proxy.py PAIR RULES`. PAIR is a socket over which `listen` passes the box's
 listener out; a socket belongs to the network that it was made in, so accepting on it here reaches
 into the box. Standard input is the lifeline: when it closes, also because the daemon was killed,
-the report goes to standard output and the proxy ends. Items: `host=NAME PORT BELOW` and the same
-with `private`, `read=PATH` for Landlock.
+the report goes to standard output and the proxy ends. RULES is a JSON object: `hosts` and
+`private_hosts`, each of name, port and whether it means the names below; `read`, for Landlock.
 
 Most commands connect to nothing, so everything that costs time is imported at the first connection.
 `_socket` instead of `socket` saves half of the start.
@@ -31,16 +31,7 @@ def _is_ready(fd: int) -> bool:
     return _LIFELINE not in {ready for ready, _ in poll.poll()}
 
 
-def _listener(pair: _socket.socket) -> int:
-    """Return the listener that comes over the pair, -1 if the box ended before it sent one."""
-    if not _is_ready(pair.fileno()):
-        return -1
-    files = pair.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)[1]
-    pair.close()
-    return int.from_bytes(files[0][2][:4], sys.byteorder) if files else -1
-
-
-def _serve(listener: int, items: list[tuple[str, str]]) -> str:
+def _serve(listener: int) -> str:
     """Serve the listener until the lifeline closes; return the report as JSON."""
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     import errno
@@ -51,32 +42,28 @@ def _serve(listener: int, items: list[tuple[str, str]]) -> str:
     from placet.sandbox.launcher import shut_in
     from placet.sandbox.tunnels import Tunnels
 
-    named = {kind: [value for key, value in items if key == kind] for kind, _ in items}
+    rules = json.loads(sys.argv[2])
     try:
-        shut_in(named["read"])
+        shut_in(rules["read"])
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:  # an old kernel has no such wall; the list still holds
             raise
-    lists = [[value.split() for value in named.get(kind, ())] for kind in ("host", "private")]
-    hosts, private = ([Host(n, int(p), b == "True") for n, p, b in words] for words in lists)
-    tunnels = Tunnels(hosts, private)
+    tunnels = Tunnels(*([Host(*one) for one in rules[key]] for key in ("hosts", "private_hosts")))
     tunnels.serve(socket.socket(fileno=listener), _LIFELINE)
     return json.dumps(tunnels.rows())
 
 
 def main() -> None:
-    """Wait, serve, report."""
+    """Wait for the listener and for a client, serve, report."""
     pair = _socket.socket(fileno=int(sys.argv[1]))
-    listener = _listener(pair)
     report = "[]"
-    if listener >= 0 and _is_ready(listener):
-        report = _serve(
-            listener, [(k, v) for k, _, v in (one.partition("=") for one in sys.argv[2:])]
-        )
-    try:
-        os.write(1, report.encode())
-    finally:
-        os._exit(0)  # threads may still wait for their clients
+    if _is_ready(pair.fileno()):
+        # nothing comes if the box ended before it listened
+        for _, _, files in pair.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)[1]:
+            listener = int.from_bytes(files, sys.byteorder)
+            report = _serve(listener) if _is_ready(listener) else report
+    os.write(1, report.encode())
+    os._exit(0)  # threads may still wait for their clients
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from placet.errors import UserError
 from placet.sandbox.box import Box, Reached
@@ -49,13 +50,16 @@ class Proxy:
         ours, theirs = socket.socketpair()
         self.passed: IO[bytes] = os.fdopen(theirs.detach(), "rb", buffering=0)
         """What the box's first program passes its listener out by."""
-        read = (*SYSTEM, *(Path("/etc", name) for name in (*ETC, "gai.conf")), *_own_code())
-        items = [f"read={path}" for path in read if path.exists()]
-        for kind, hosts in (("host", box.hosts), ("private", box.private_hosts)):
-            items += [f"{kind}={host.name} {host.port} {host.below}" for host in hosts]
+        etc = (Path("/etc", name) for name in (*ETC, "gai.conf"))
+        own = (Path(sys.base_prefix), Path(__file__).parents[1])  # the standard library and placet
+        rules: dict[str, list[Any]] = {
+            "read": [str(path) for path in (*SYSTEM, *etc, *own) if path.exists()],
+            "hosts": [astuple(host) for host in box.hosts],
+            "private_hosts": [astuple(host) for host in box.private_hosts],
+        }
         with ours:
             self._process = subprocess.Popen(
-                [_PYTHON, "-I", "-S", str(_PROXY), str(ours.fileno()), *items],
+                [_PYTHON, "-I", "-S", str(_PROXY), str(ours.fileno()), json.dumps(rules)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -93,8 +97,3 @@ class Proxy:
         self.passed.close()
         with self._process:  # it closes the pipes and waits
             self._process.kill()
-
-
-def _own_code() -> tuple[Path, ...]:
-    """Return what the proxy imports: the standard library and placet."""
-    return Path(sys.base_prefix), Path(__file__).parents[1]

@@ -19,23 +19,20 @@ from contextlib import suppress
 from placet.plan.hosts import Host, is_public
 from placet.sandbox.client_hello import OneName
 
-HEAD_S = 10.0
-"""How long a client may take for its request, and again for its ClientHello."""
-CONNECT_S = 10.0
+HEAD_S, CONNECT_S = 10.0, 10.0
+"""How long a client may take for its request, and for its ClientHello; and a server to answer."""
 AT_ONCE = 64
 """Most connections at one moment."""
 MAX_BYTES = 4 * 1024 * 1024 * 1024
 """Most bytes of one command, sent and received."""
 ALLOWED = "allowed"
 
-_MAX_HEAD = 16 * 1024
-_MAX_ROWS = 100
-_PIECE = 64 * 1024
-_NAME = rb"([!-9;-Z^-~]{1,255})"
+_MAX_HEAD, _MAX_ROWS, _PIECE = 16 * 1024, 100, 64 * 1024
 _CONNECT = re.compile(
-    rb"CONNECT " + _NAME + rb":(\d{1,5}) HTTP/1\.[01]\r\n(?:[!-9;-~]+:[\t -~\x80-\xff]*\r\n)*\r\n"
+    rb"CONNECT ([!-9;-Z^-~]{1,255}):(\d{1,5}) HTTP/1\.[01]\r\n"
+    rb"(?:[!-9;-~]+:[\t -~\x80-\xff]*\r\n)*\r\n"
 )
-_PLAIN = re.compile(rb"[A-Z]{1,20} http://" + _NAME.replace(b"!-9", b"!-.0-9") + rb"[:/ ]")
+_PLAIN = re.compile(rb"[A-Z]{1,20} http://([!-.0-9;-Z^-~]{1,255})[:/ ]")
 _UNREACHED = "cannot be reached ({}). placet connects directly, never by a company's own proxy"
 
 Row = tuple[str, int, str, int, int, int]
@@ -43,11 +40,7 @@ Row = tuple[str, int, str, int, int, int]
 
 
 class _Refused(Exception):  # noqa: N818 - named for what happened
-    """A connection that does not come about: what for, why, and the status for the client."""
-
-    def __init__(self, host: str, port: int, verdict: str, status: int = 403) -> None:
-        super().__init__(verdict)
-        self.host, self.port, self.verdict, self.status = host, port, verdict, status
+    """A connection that does not come about: host, port, why, and the status for the client."""
 
 
 class Tunnels:
@@ -56,8 +49,7 @@ class Tunnels:
     def __init__(self, hosts: Sequence[Host], private: Sequence[Host]) -> None:
         self._hosts, self._private = hosts, private
         self._rows: dict[tuple[str, int, str], list[int]] = {}
-        self._lock = threading.Lock()
-        self._open = threading.Semaphore(AT_ONCE)
+        self._lock, self._free = threading.Lock(), threading.Semaphore(AT_ONCE)
         self._bytes = 0
 
     def serve(self, listener: socket.socket, lifeline: int) -> None:
@@ -68,7 +60,11 @@ class Tunnels:
         while lifeline not in {fd for fd, _ in poll.poll()}:
             with suppress(OSError):  # the client is gone already
                 client = listener.accept()[0]
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                if self._free.acquire(blocking=False):
+                    threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                else:
+                    self._counted("", 0, f"has more than {AT_ONCE} connections at once")
+                    client.close()
 
     def rows(self) -> list[Row]:
         """Return what was connected and refused so far, open connections included."""
@@ -76,46 +72,48 @@ class Tunnels:
             return [(*key, *counts) for key, counts in self._rows.items()]  # type: ignore[misc]
 
     def _serve(self, client: socket.socket) -> None:
-        may = self._open.acquire(blocking=False)
-        try:
-            with client:
-                if may:
-                    self._answer(client)
-                else:
-                    why = f"has more than {AT_ONCE} connections at once"
-                    self._refuse(client, _Refused("", 0, why, 503))
-        except OSError:
-            pass  # either side is gone, or took too long
-        finally:
-            if may:
-                self._open.release()
+        with suppress(OSError), client:  # either side is gone, or took too long
+            self._answer(client)
+        self._free.release()
 
     def _answer(self, client: socket.socket) -> None:
         try:
-            name, port, rest = _asked(client)
-            self._check(name, port)
-            with self._connected(name, port) as server:
-                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                try:
-                    self._join(client, server, (name, port), rest)
-                except ValueError as problem:  # counted before the client can know, and end
-                    self._count(name, port, str(problem))[0] += 1
-                finally:
-                    _end(client, server)
+            name, port, rest = self._asked(client)
+            server = self._connected(name, port)
         except _Refused as refused:
-            self._refuse(client, refused)
+            host, port, verdict, status = refused.args
+            self._counted(host, port, verdict)
+            said = f"{f'{host}:{port}' if host else 'The command'} {verdict}"
+            head = f"HTTP/1.1 {status} {said}\r\nContent-Type: text/plain\r\n"
+            end = f"Content-Length: {len(said) + 1}\r\nConnection: close\r\n\r\n{said}\n"
+            client.sendall((head + end).encode("ascii", "replace"))
+            return
+        with server:
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            try:
+                self._join(client, server, (name, port), rest)
+            except (ValueError, TimeoutError) as problem:
+                self._counted(name, port, str(problem))  # before the client can know, and end
+            finally:
+                _end(client, server)
 
-    def _refuse(self, client: socket.socket, refused: _Refused) -> None:
-        self._count(refused.host, refused.port, refused.verdict)[0] += 1
-        what = f"{refused.host}:{refused.port}" if refused.host else "The command"
-        said = f"{what} {refused.verdict}"
-        head = f"HTTP/1.1 {refused.status} {said}\r\nContent-Type: text/plain\r\n"
-        end = f"Content-Length: {len(said) + 1}\r\nConnection: close\r\n\r\n{said}\n"
-        client.sendall((head + end).encode("ascii", "replace"))
-
-    def _check(self, name: str, port: int) -> None:
+    def _asked(self, client: socket.socket) -> tuple[str, int, bytes]:
+        """Return the listed host and port that a client asks for, and what it sent after that."""
+        until, head = time.monotonic() + HEAD_S, b""
+        while b"\r\n\r\n" not in head:
+            head += _received(client, until)
+            if len(head) > _MAX_HEAD:
+                raise _Refused("", 0, "sent a request that is too long", 400)
+        cut = head.index(b"\r\n\r\n") + 4
+        if plain := _PLAIN.match(head):
+            raise _Refused(plain[1].decode(), 80, "was asked by http; only https passes", 403)
+        asked = _CONNECT.fullmatch(head[:cut])
+        if asked is None:
+            raise _Refused("", 0, "sent something other than CONNECT", 400)
+        name, port = asked[1].decode().lower().removesuffix("."), int(asked[2])
         if not any(host.covers(name, port) for host in self._hosts):
-            raise _Refused(name, port, "is not in the plan's network")
+            raise _Refused(name, port, "is not in the plan's network", 403)
+        return name, port, head[cut:]
 
     def _connected(self, name: str, port: int) -> socket.socket:
         """Connect to a public address of this host, or to any of one that may be private."""
@@ -123,23 +121,19 @@ class Tunnels:
             found = socket.getaddrinfo(name.encode(), port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise _Refused(name, port, _UNREACHED.format(error.strerror), 502) from error
+        addresses = [str(one[4][0]) for one in found]
         if not any(host.covers(name, port) for host in self._private):
-            found = [one for one in found if is_public(str(one[4][0]))]
-        why = ""
-        for family, kind, protocol, _, address in found:
-            server = socket.socket(family, kind, protocol)
-            server.settimeout(CONNECT_S)
+            addresses = [address for address in addresses if is_public(address)]
+        why = "is in a private network", 403
+        for address in addresses:
             try:
-                server.connect(address)
+                server = socket.create_connection((address, port), CONNECT_S)
             except OSError as error:
-                server.close()
-                why = str(error.strerror or error)
+                why = _UNREACHED.format(error.strerror or error), 502
             else:
                 server.settimeout(None)
                 return server
-        if why:
-            raise _Refused(name, port, _UNREACHED.format(why), 502)
-        raise _Refused(name, port, "is in a private network")
+        raise _Refused(name, port, *why)
 
     def _join(
         self, client: socket.socket, server: socket.socket, to: tuple[str, int], rest: bytes
@@ -151,16 +145,9 @@ class Tunnels:
         names, until = OneName(to[0]), time.monotonic() + HEAD_S
         passed = names.passed(rest)
         while not passed:
-            try:
-                data = _received(client, until)
-            except TimeoutError:
-                raise ValueError(f"got no TLS in {HEAD_S:.0f} s") from None
-            if not data:
-                return
-            passed = names.passed(data)
+            passed = names.passed(_received(client, until))
         client.settimeout(None)
-        counts = self._count(*to, ALLOWED)
-        counts[0] += 1
+        counts = self._counted(*to, ALLOWED)
         back = threading.Thread(target=self._back, args=(server, client, counts), daemon=True)
         back.start()
         while True:
@@ -181,13 +168,14 @@ class Tunnels:
         except (OSError, ValueError):
             _end(client, server)
 
-    def _count(self, host: str, port: int, verdict: str) -> list[int]:
-        """Return connections, bytes sent and bytes received of a row, to be added to."""
+    def _counted(self, host: str, port: int, verdict: str) -> list[int]:
+        """Count a connection; return its row: connections, bytes sent, bytes received."""
+        key = (host, port, verdict)
         with self._lock:
-            key = (host, port, verdict)
-            if key not in self._rows and len(self._rows) >= _MAX_ROWS:
-                key = ("others", 0, "")
-            return self._rows.setdefault(key, [0, 0, 0])
+            is_full = key not in self._rows and len(self._rows) >= _MAX_ROWS
+            counts = self._rows.setdefault(("others", 0, "") if is_full else key, [0, 0, 0])
+            counts[0] += 1
+        return counts
 
     def _add(self, counts: list[int], column: int, size: int) -> None:
         """Count bytes; ValueError once the command has passed too many."""
@@ -198,28 +186,12 @@ class Tunnels:
             raise ValueError(f"was cut: the command passed more than {MAX_BYTES:,} bytes")
 
 
-def _asked(client: socket.socket) -> tuple[str, int, bytes]:
-    """Return the host and port that a client asks for, and what it sent after that."""
-    until, head = time.monotonic() + HEAD_S, b""
-    while b"\r\n\r\n" not in head:
-        piece = _received(client, until)
-        if not piece:
-            raise OSError
-        head += piece
-        if len(head) > _MAX_HEAD:
-            raise _Refused("", 0, "sent a request that is too long", 400)
-    cut = head.index(b"\r\n\r\n") + 4
-    if asked := _CONNECT.fullmatch(head[:cut]):
-        return asked[1].decode().lower().removesuffix("."), int(asked[2]), head[cut:]
-    if plain := _PLAIN.match(head):
-        raise _Refused(plain[1].decode(), 80, "was asked by http; only https passes")
-    raise _Refused("", 0, "sent something other than CONNECT", 400)
-
-
 def _received(client: socket.socket, until: float) -> bytes:
-    """Return the next bytes; OSError if there are none before a moment of the monotonic clock."""
+    """Return the next bytes; OSError if none come before a moment of the monotonic clock."""
     client.settimeout(max(0.001, until - time.monotonic()))
-    return client.recv(_PIECE)
+    if not (data := client.recv(_PIECE)):
+        raise ConnectionError
+    return data
 
 
 def _end(*ends: socket.socket) -> None:

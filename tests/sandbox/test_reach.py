@@ -243,7 +243,7 @@ def test_dead_proxy_is_an_error(tmp_path: Path) -> None:
     for pid in new:
         os.kill(pid, signal.SIGKILL)
     thread.join(30)
-    assert failed == ["the proxy for the hosts of the plan failed: it ended without a report"]
+    assert failed == ["the proxy for the hosts of the plan ended before its command"]
 
 
 _DAEMON = """

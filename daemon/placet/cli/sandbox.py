@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,23 +48,20 @@ def sandbox_command(
         named = tuple(map(host_from, hosts))
     except ValueError as error:
         raise UserError(f"{error}.", "Such as: --host packages.example", exit_code=2) from error
-    private: tuple[str, ...] = ()
-    if named:
-        with suppress(UserError):  # no vault is needed
-            private = site.in_force().config.commands.private_hosts
-    made = partial(Box, network=network, hosts=named, private_hosts=tuple(map(host_from, private)))
-    sys.exit(in_sandbox(Path.cwd().resolve(), os.environ, command, made))
+    options: dict[str, Any] = {"network": network, "hosts": named}
+    with suppress(UserError):  # no vault is needed
+        private = site.in_force().config.commands.private_hosts if named else ()
+        options["private_hosts"] = tuple(map(host_from, private))
+    sys.exit(in_sandbox(Path.cwd(), os.environ, command, **options))
 
 
-def in_sandbox(
-    folder: Path, env: Mapping[str, str], argv: Sequence[str], box: Callable[[Path], Box]
-) -> int:
-    """Run a command in the box that is made for `folder`; return its exit code.
+def in_sandbox(folder: Path, env: Mapping[str, str], argv: Sequence[str], **options: Any) -> int:
+    """Run a command in a box with these options and `folder` as the worktree; return its exit code.
 
     Raises UserError (exit code 2) for a folder in which the command could approve something, or
     change what is not a worktree's.
     """
-    if what := _no_worktree(folder, env):
+    if what := _no_worktree(folder.resolve(), env):
         raise UserError(
             f"{visible(str(folder))} {what}, and the command could change all of this folder.",
             "Go to the repository, or an empty folder, that it may write in, then try again.",
@@ -78,14 +75,13 @@ def in_sandbox(
         )
     say(f"{level.title} (level {int(level)} of 3)")
     try:
-        code, reached = exec_in_box(argv, box(folder), level)
+        code, reached = exec_in_box(argv, Box(folder.resolve(), **options), level)
     except ToolError as error:
         if error.refused:
             raise UserError(str(error)) from error
         raise UserError(f"{error}", "Name a program that is on your PATH.", exit_code=2) from error
-    for row in reached:
-        if not row.is_allowed:
-            say(f"refused: {row.sentence}")
+    for refusal in filter(None, (row.refusal for row in reached)):
+        say(f"refused: {refusal}")
     return code
 
 

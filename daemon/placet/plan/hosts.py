@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address
 
 HTTPS = 443
 NEEDS_LEVEL_3 = (
@@ -25,8 +25,10 @@ _LOCAL = re.compile(r"(?:.*\.)?localhost")
 
 # What `ipaddress` calls global, in one of Python 3.11 to 3.14, and leads somewhere else: protocol
 # assignments and relays for 6to4; in IPv6 6to4 and documentation (RFC 9637).
-_SPECIAL_4 = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"))
-_SPECIAL_6 = (IPv6Network("2002::/16"), IPv6Network("3fff::/20"))
+_SPECIAL = (
+    *map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24")),
+    *map(IPv6Network, ("2002::/16", "3fff::/20")),
+)
 _UNICAST_6 = IPv6Network("2000::/3")  # outside of it are v4-mapped, NAT64, local and unassigned
 
 
@@ -81,11 +83,9 @@ def is_public(address: str) -> bool:
     Raises ValueError for a text that is not an address.
     """
     found = ip_address(address.partition("%")[0])
-    if not found.is_global or found.is_multicast:
-        return False
-    if isinstance(found, IPv4Address):
-        return not any(found in network for network in _SPECIAL_4)
-    return found in _UNICAST_6 and not any(found in network for network in _SPECIAL_6)
+    is_special = any(found in network for network in _SPECIAL)  # False for the other version
+    is_unicast = not found.is_multicast and (found.version == 4 or found in _UNICAST_6)
+    return found.is_global and is_unicast and not is_special
 
 
 # Below these names anybody can have one, or a folder: hosting, storage, tunnels, pastes.

@@ -133,26 +133,24 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Connections of a command that asked for the same host and port and had the same result."""
+    """Connections of a command that asked for the same host and port and had the same result.
+
+    `host` is empty if the command asked for nothing that can be read. `verdict` is `allowed`, or
+    what follows the host's name in a sentence that says why it was refused.
+    """
 
     host: str
-    """Empty if the command asked for nothing that can be read."""
     port: int
     verdict: str
-    """`allowed`, or what follows the host's name in a sentence that says why it was refused."""
     connections: int
     sent_bytes: int
     received_bytes: int
 
     @property
-    def is_allowed(self) -> bool:
-        """Whether the connections came about."""
-        return self.verdict == "allowed"
-
-    @property
-    def sentence(self) -> str:
-        """What was refused and why, without a full stop."""
-        return f"{f'{self.host}:{self.port}' if self.host else 'the command'} {self.verdict}"
+    def refusal(self) -> str:
+        """What was refused and why, without a full stop; empty for what was allowed."""
+        what = f"{self.host}:{self.port}" if self.host else "the command"
+        return "" if self.verdict == "allowed" else f"{what} {self.verdict}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -105,9 +105,7 @@ def starting(argv: Sequence[str], box: Box, level: Level, *, terminal: bool) -> 
         stack.callback(delete_tree, scratch)
         args = (stack, command, environment, box, seen, scratch)
         if level is Level.BUBBLEWRAP:
-            proxy = Proxy(box) if by_list else None
-            if proxy is not None:
-                stack.callback(proxy.close)
+            proxy = stack.enter_context(closing(Proxy(box))) if by_list else None
             yield _bubblewrapped(*args, proxy, terminal=terminal)
         else:
             yield _launched(*args, level, terminal=terminal)

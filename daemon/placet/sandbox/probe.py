@@ -170,7 +170,7 @@ def _by_list(box: Box, targets: dict[str, Any]) -> tuple[dict[str, bool], str]:
     except (PlacetError, json.JSONDecodeError) as error:
         return {}, one_line(str(error))
     is_refused = results.pop("reach_named")
-    why = "; ".join(row.sentence for row in ran.reached) or "the proxy was not reached"
+    why = "; ".join(row.refusal for row in ran.reached) or "the proxy was not reached"
     return results, f"a host that a list names was not reached: {why}" if is_refused else ""
 
 

@@ -62,8 +62,10 @@ def main() -> None:
         for _, _, files in pair.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)[1]:
             listener = int.from_bytes(files, sys.byteorder)
             report = _serve(listener) if _is_ready(listener) else report
-    os.write(1, report.encode())
-    os._exit(0)  # threads may still wait for their clients
+    try:
+        os.write(1, report.encode())
+    finally:  # nobody reads it if the daemon was killed; and threads may wait for their clients
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
@@ -25,21 +24,19 @@ _END_S = 10.0
 
 def environment_of_proxy() -> dict[str, str]:
     """Return the variables by which tools find the proxy."""
-    url, here = f"http://127.0.0.1:{_PORT}", "localhost,127.0.0.1,::1"
-    names = {"http_proxy": url, "https_proxy": url, "all_proxy": url, "no_proxy": here}
-    java = " ".join(
-        f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={_PORT}"
-        for scheme in ("http", "https")
+    url = f"http://127.0.0.1:{_PORT}"
+    names = {**dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), url)}
+    names["no_proxy"] = "localhost,127.0.0.1,::1"
+    java = "-D{0}.proxyHost=127.0.0.1 -D{0}.proxyPort={1}".format
+    options = (
+        f"{java('http', _PORT)} {java('https', _PORT)} -Dhttp.nonProxyHosts=localhost|127.0.0.1"
     )
-    java += " -Dhttp.nonProxyHosts=localhost|127.0.0.1"
     return {
         **names,
         **{name.upper(): value for name, value in names.items()},
+        **dict.fromkeys(("YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"), url),
+        **dict.fromkeys(("MAVEN_OPTS", "GRADLE_OPTS"), options),
         "NODE_USE_ENV_PROXY": "1",
-        "YARN_HTTP_PROXY": url,
-        "YARN_HTTPS_PROXY": url,
-        "MAVEN_OPTS": java,
-        "GRADLE_OPTS": java,
     }
 
 
@@ -62,7 +59,6 @@ class Proxy:
                 [_PYTHON, "-I", "-S", str(_PROXY), str(ours.fileno()), json.dumps(rules)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
                 pass_fds=(ours.fileno(),),
                 env={},
                 cwd="/",
@@ -79,18 +75,14 @@ class Proxy:
 
         Raises UserError if it had died: then nobody knows.
         """
-        said = b""
-        with suppress(subprocess.TimeoutExpired):
-            said = self._process.communicate(timeout=_END_S)[0]
         try:
-            rows = [Reached(*row) for row in json.loads(said)]
-        except (ValueError, TypeError) as error:
-            why = said.decode(errors="replace").strip()[-300:] or "it ended without a report"
+            rows = json.loads(self._process.communicate(timeout=_END_S)[0])
+        except (subprocess.TimeoutExpired, ValueError) as error:
             raise UserError(
-                f"the proxy for the hosts of the plan failed: {why}",
+                "the proxy for the hosts of the plan ended before its command",
                 "`placet doctor` says whether hosts are held on this machine",
             ) from error
-        return tuple(sorted(rows, key=lambda row: row.is_allowed))
+        return tuple(sorted((Reached(*row) for row in rows), key=lambda row: not row.refusal))
 
     def close(self) -> None:
         """Kill what may still be there."""

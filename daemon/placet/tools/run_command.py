@@ -98,9 +98,9 @@ def run_in_box(
 
 def _refused(ran: Ran) -> str:
     """Return a line for each connection that was refused."""
-    rows = [row for row in ran.reached if not row.is_allowed]
-    more = f"\n[and {len(rows) - MOST_HOSTS} more]" if len(rows) > MOST_HOSTS else ""
-    return "".join(f"\n[refused: {row.sentence}]" for row in rows[:MOST_HOSTS]) + more
+    lines = [f"\n[refused: {row.refusal}]" for row in ran.reached if row.refusal]
+    more = f"\n[and {len(lines) - MOST_HOSTS} more]" if len(lines) > MOST_HOSTS else ""
+    return "".join(lines[:MOST_HOSTS]) + more
 
 
 def _has_dependencies(box: Box) -> bool:

@@ -25,7 +25,7 @@ _LOCAL = re.compile(r"(?:.*\.)?localhost")
 
 # What `ipaddress` calls global, in one of Python 3.11 to 3.14, and leads somewhere else: protocol
 # assignments and relays for 6to4; in IPv6 6to4 and documentation (RFC 9637).
-_SPECIAL = (
+_SPECIAL: tuple[IPv4Network | IPv6Network, ...] = (
     *map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24")),
     *map(IPv6Network, ("2002::/16", "3fff::/20")),
 )

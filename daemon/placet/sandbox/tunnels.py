@@ -68,7 +68,9 @@ class Tunnels:
 
     def rows(self) -> list[Row]:
         """Return what was connected and refused so far, open connections included."""
-        return [(*key, *counts) for key, counts in [*self._rows.items()]]  # type: ignore[misc]
+        said = f"passed more than {MAX_BYTES:,} bytes and was cut"
+        cut: list[Row] = [("", 0, said, 1, 0, 0)] if self._bytes > MAX_BYTES else []
+        return cut + [(*key, n, out, back) for key, (n, out, back) in [*self._rows.items()]]
 
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client:  # either side is gone, or took too long
@@ -139,7 +141,7 @@ class Tunnels:
     ) -> None:
         """Pass bytes in both directions until both sides have ended.
 
-        Raises ValueError for TLS that names another host, and over the limit of bytes.
+        Raises ValueError for TLS that names another host.
         """
         names, until = OneName(to[0]), time.monotonic() + HEAD_S
         passed = names.passed(rest)
@@ -164,7 +166,7 @@ class Tunnels:
                 self._add(counts, 2, len(data))
                 client.sendall(data)
             client.shutdown(socket.SHUT_WR)
-        except (OSError, ValueError):
+        except OSError:
             _end(client, server)
 
     def _counted(self, host: str, port: int, verdict: str) -> list[int]:
@@ -177,12 +179,12 @@ class Tunnels:
         return counts
 
     def _add(self, counts: list[int], column: int, size: int) -> None:
-        """Count bytes; ValueError once the command has passed too many."""
+        """Count bytes; ConnectionError once the command has passed too many."""
         with self._lock:
             counts[column] += size
             self._bytes += size
         if self._bytes > MAX_BYTES:
-            raise ValueError(f"was cut: the command passed more than {MAX_BYTES:,} bytes")
+            raise ConnectionError
 
 
 def _received(client: socket.socket, until: float) -> bytes:

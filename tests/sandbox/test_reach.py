@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.contract.test_sandbox_level import python_as_anybody
 
 from placet.errors import ToolError, UserError
 from placet.plan.hosts import Host
@@ -103,6 +105,31 @@ def test_nothing_else_leads_out_of_box(tmp_path: Path) -> None:
     assert set(json.loads(control.stdout)) >= {"tcp named", "tcp other", "udp"}
 
 
+def test_ordinary_user_is_held_too(tmp_path: Path) -> None:
+    """As above, with the proxy and the box of a user who is not root."""
+    with page(b"named") as named, page(b"other") as other:
+        ports = [str(named), str(other), str(other)]
+        source = (
+            "import tempfile; from pathlib import Path\n"
+            "from placet.plan.hosts import Host; from placet.sandbox.run import run\n"
+            "from placet.sandbox.box import Box, Level\n"
+            f"named = (Host('localhost', {named}),)\n"
+            "with tempfile.TemporaryDirectory() as tree:\n"
+            "    box = Box(Path(tree), hosts=named, private_hosts=named)\n"
+            f"    attack = ['python3', '-c', {_ATTACKS!r}, *{ports}]\n"
+            "    print(run(attack, box, Level.BUBBLEWRAP).stdout)\n"
+            f"    print(run(['python3', '-c', {_CONTROL!r}, '{named}'], box, Level.BUBBLEWRAP).stdout)\n"
+        )
+        through, answer = python_as_anybody(source, tmp_path).split("\n")[::2][:2]
+    assert (json.loads(through), answer) == ([], "HTTP/1.1 200 Connection established")
+
+
+_CONTROL = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", 3128)) as proxy:
+    proxy.sendall(f"CONNECT localhost:{sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+    print(proxy.recv(200).decode().strip())
+"""
 _ATTACKS = """
 import json, os, socket, sys
 named, other, datagrams = map(int, sys.argv[1:])
@@ -256,6 +283,53 @@ print("ready", flush=True)
 run(["sh", "-c", "curl -s https://evil.test/; sleep 31.4159"],
     Box(Path(sys.argv[1]), hosts=(Host("packages.example"),)), Level.BUBBLEWRAP)
 """
+
+
+def children(pid: int) -> list[int]:
+    with suppress(OSError):
+        own = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [pid for child in map(int, own) for pid in (child, *children(child))]
+    return []
+
+
+def name_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+@pytest.mark.sweep
+def test_hundred_random_kills_leave_nothing(tmp_path: Path) -> None:
+    """Of the daemon, the proxy, or the command; what is left then ends by itself.
+
+    Not of bubblewrap while it starts: `sandbox.levels` says why, and `cleanup` ends what is left.
+    """
+    chance, before, slowest = random.Random(1), left_behind(), 0.0
+    for number in range(100):
+        daemon = subprocess.Popen(
+            [sys.executable, "-c", _DAEMON, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(DAEMON)},
+        )
+        assert daemon.stdout is not None
+        with daemon.stdout:
+            daemon.stdout.readline()
+            time.sleep(chance.random() * 0.5)
+            own = [pid for pid in children(daemon.pid) if name_of(pid) in ("sh", "curl", "sleep")]
+            victim = chance.choice([daemon.pid, *(proxies() - before), *own[-1:]])
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+            if victim != daemon.pid:  # the command lasts longer than anybody waits
+                time.sleep(0.3)
+                daemon.kill()
+            daemon.wait()
+        began = time.monotonic()
+        while (left := left_behind() - before) and time.monotonic() < began + 10:
+            time.sleep(0.02)
+        slowest = max(slowest, time.monotonic() - began)
+        assert not left, (number, victim)
+    print(f"100 kills, nothing left; the slowest end took {slowest:.2f} s")
 
 
 def left_behind() -> set[int]:

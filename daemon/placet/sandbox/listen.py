@@ -4,9 +4,10 @@ Run in the box as `python -I -S -c SOURCE PAIR PORT PROGRAM ARG…`, before the 
 socket whose other end `proxy` has. Nothing of this stays in the box.
 """
 
-import _signal  # type: ignore[import-not-found]  # `signal` and `socket` would double the start
+# `signal`, `socket` and `os` would double the start.
+import _signal  # type: ignore[import-not-found]
 import _socket
-import os
+import posix
 import sys
 
 if __name__ == "__main__":
@@ -18,5 +19,5 @@ if __name__ == "__main__":
     pair.sendmsg([b"x"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed)])
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # the interpreter ignores them
         _signal.signal(number, _signal.SIG_DFL)
-    os.set_inheritable(pair.fileno(), False)  # noqa: FBT003  positional only
-    os.execv(sys.argv[3], sys.argv[3:])  # noqa: S606  this is what it is for
+    pair.close()
+    posix.execv(sys.argv[3], sys.argv[3:])

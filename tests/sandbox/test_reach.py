@@ -333,7 +333,9 @@ def test_hundred_random_kills_leave_nothing(tmp_path: Path) -> None:
 
 
 def left_behind() -> set[int]:
-    sleeping = subprocess.run(["pgrep", "-f", "sleep 31.4159"], capture_output=True, text=True)
+    """Return proxies and commands; a bwrap that waits to be set up does nothing (`cleanup`)."""
+    pattern = "^(/usr)?(/bin/)?sleep 31.4159"
+    sleeping = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
     return proxies() | set(map(int, sleeping.stdout.split()))
 
 

@@ -293,7 +293,8 @@ def refused_calls(rows: Events) -> str:
 def hosts_table(rows: Events) -> str:
     """Return what the commands reached and were refused as a table; empty for nothing."""
     sums: dict[tuple[str, str], list[int]] = {}
-    for host in (host for row in rows for host in row.details.get("hosts") or ()):
+    called = (row for row in rows if row.action_type == Action.TOOL_CALLED)
+    for host in (host for row in called for host in row.details.get("hosts") or ()):
         place = f"{host['host']}:{host['port']}" if host["host"] else "unknown"
         counts = sums.setdefault((place, host["verdict"]), [0, 0, 0])
         for at, key in enumerate(("connections", "sent_bytes", "received_bytes")):

@@ -1,40 +1,25 @@
-"""Wait outside of a box for what the command in it wants to reach, and start to connect it then.
+"""Connect the command in a box to what its plan names, from outside.
 
-Run as `python -I -S proxy.py PAIR RULES`. PAIR is a socket over which `listen` passes the box's
-listener out; a socket belongs to the network that it was made in, so accepting on it here reaches
-into the box. Standard input is the lifeline: when it closes, also because the daemon was killed,
-the report goes to standard output and the proxy ends. RULES is a JSON object: `hosts` and
-`private_hosts`, each of name, port and whether it means the names below; `read`, for Landlock.
-
-Most commands connect to nothing, so everything that costs time is imported at the first connection.
-`socket` and `os` would double the start.
+Run as `python -I -S proxy.py LISTENER RULES` at the first connection. LISTENER is a socket that
+`listen` made in the box and passed out; a socket belongs to the network that it was made in, so
+accepting on it here reaches into the box. RULES is a JSON object: `hosts` and `private_hosts`, each
+of name, port and whether it means the names below; `read`, for Landlock. Standard input is the
+lifeline: when it closes, also because the daemon was killed, the report goes to standard output
+and the proxy ends.
 """
 
 from __future__ import annotations
 
-import _socket
-import posix
-import select
+import errno
+import json
+import os
+import socket
 import sys
 
-_LIFELINE = 0
 
-
-def _is_ready(fd: int) -> bool:
-    """Wait for a file or for the end of the lifeline; return whether it was the file."""
-    poll = select.poll()
-    poll.register(_LIFELINE, select.POLLIN)  # and POLLHUP, which is always reported
-    poll.register(fd, select.POLLIN)
-    return _LIFELINE not in {ready for ready, _ in poll.poll()}
-
-
-def _serve(listener: int) -> str:
-    """Serve the listener until the lifeline closes; return the report as JSON."""
+def main() -> None:
+    """Serve the listener until the lifeline closes, then report."""
     sys.path.append(__file__.removesuffix("/placet/sandbox/proxy.py"))
-    import errno
-    import json
-    import socket
-
     from placet.plan.hosts import Host
     from placet.sandbox.launcher import shut_in
     from placet.sandbox.tunnels import Tunnels
@@ -46,23 +31,11 @@ def _serve(listener: int) -> str:
         if error.errno != errno.EOPNOTSUPP:  # an old kernel has no such wall; the list still holds
             raise
     tunnels = Tunnels(*([Host(*one) for one in rules[key]] for key in ("hosts", "private_hosts")))
-    tunnels.serve(socket.socket(fileno=listener), _LIFELINE)
-    return json.dumps(tunnels.rows())
-
-
-def main() -> None:
-    """Wait for the listener and for a client, serve, report."""
-    pair = _socket.socket(fileno=int(sys.argv[1]))
-    report = "[]"
-    if _is_ready(pair.fileno()):
-        # nothing comes if the box ended before it listened
-        for _, _, files in pair.recvmsg(1, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)[1]:
-            listener = int.from_bytes(files, sys.byteorder)
-            report = _serve(listener) if _is_ready(listener) else report
+    tunnels.serve(socket.socket(fileno=int(sys.argv[1])), lifeline=0)
     try:
-        posix.write(1, report.encode())
+        os.write(1, json.dumps(tunnels.rows()).encode())
     finally:  # nobody reads it if the daemon was killed; and threads may wait for their clients
-        posix._exit(0)
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
@@ -41,10 +44,13 @@ def environment_of_proxy() -> dict[str, str]:
 
 
 class Proxy:
-    """The proxy process of one command. It ends with `report`, `close`, or the daemon."""
+    """The proxy of one command. Its process starts at the first connection: most make none.
+
+    It ends with `report`, `close`, or the daemon.
+    """
 
     def __init__(self, box: Box) -> None:
-        ours, theirs = socket.socketpair()
+        self._pair, theirs = socket.socketpair()
         self.passed: IO[bytes] = os.fdopen(theirs.detach(), "rb", buffering=0)
         """What the box's first program passes its listener out by."""
         etc = (Path("/etc", name) for name in (*ETC, "gai.conf"))
@@ -54,16 +60,43 @@ class Proxy:
             "hosts": [astuple(host) for host in box.hosts],
             "private_hosts": [astuple(host) for host in box.private_hosts],
         }
-        with ours:
-            self._process = subprocess.Popen(
-                [_PYTHON, "-I", "-S", str(_PROXY), str(ours.fileno()), json.dumps(rules)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=(ours.fileno(),),
-                env={},
-                cwd="/",
-                start_new_session=True,  # Ctrl-C is the command's
-            )
+        self._rules = json.dumps(rules)
+        self._stop = os.eventfd(0)
+        waiting = ThreadPoolExecutor(1)
+        self._process = waiting.submit(self._begin)
+        waiting.shutdown(wait=False)
+
+    def _begin(self) -> subprocess.Popen[bytes] | None:
+        """Wait for the listener, then for a client, and start the process; OSError if it cannot."""
+        if self._is_ready(self._pair.fileno()):
+            # nothing comes if the box ended before it listened
+            for listener in socket.recv_fds(self._pair, 1, 1, socket.MSG_CMSG_CLOEXEC)[1]:
+                with os.fdopen(listener):
+                    return self._started(listener) if self._is_ready(listener) else None
+        return None
+
+    def _started(self, listener: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [_PYTHON, "-I", "-S", str(_PROXY), str(listener), self._rules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(listener,),
+            env={},
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is the command's
+        )
+
+    def _is_ready(self, fd: int) -> bool:
+        """Wait for a file or for the end; return whether it was the file."""
+        poll = select.poll()
+        for one in (fd, self._stop):
+            poll.register(one, select.POLLIN)
+        return self._stop not in {ready for ready, _ in poll.poll()}
+
+    def _end(self) -> subprocess.Popen[bytes] | None:
+        """Start no process from now on; return the one that was started."""
+        os.eventfd_write(self._stop, 1)
+        return self._process.result()
 
     def before(self, command: list[str]) -> list[str]:
         """Return a command with what it has to begin with in the box."""
@@ -73,10 +106,12 @@ class Proxy:
     def report(self) -> tuple[Reached, ...]:
         """End the proxy and return what it connected and refused, refusals first.
 
-        Raises UserError if it had died: then nobody knows.
+        Raises UserError if it had died, as nobody knows then, and OSError if it could not start.
         """
+        if (process := self._end()) is None:
+            return ()
         try:
-            rows = json.loads(self._process.communicate(timeout=_END_S)[0])
+            rows = json.loads(process.communicate(timeout=_END_S)[0])
         except (subprocess.TimeoutExpired, ValueError) as error:
             raise UserError(
                 "the proxy for the hosts of the plan ended before its command",
@@ -86,6 +121,10 @@ class Proxy:
 
     def close(self) -> None:
         """Kill what may still be there."""
-        self.passed.close()
-        with self._process:  # it closes the pipes and waits
-            self._process.kill()
+        with suppress(OSError):  # `report` told why it did not start
+            if (process := self._end()) is not None:
+                with process:  # it closes the pipes and waits
+                    process.kill()
+        for end in (self.passed, self._pair):
+            end.close()
+        os.close(self._stop)

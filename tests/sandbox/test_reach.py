@@ -225,20 +225,20 @@ def test_hosts_need_level_3(tmp_path: Path, level: Level) -> None:
         run(["true"], box_for(tmp_path, 443), level)
 
 
-def proxies() -> set[int]:
+def proxies(parent: int = 0) -> set[int]:
+    """Return the proxies that run, or those that this process started."""
     found = set()
     for folder in Path("/proc").iterdir():
-        with suppress(OSError):
-            if folder.name.isdigit() and str(reach._PROXY).encode() in (
-                folder / "cmdline"
-            ).read_bytes().split(b"\0"):
+        with suppress(OSError, IndexError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            above = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            if str(reach._PROXY).encode() in words and parent in (0, int(above)):
                 found.add(int(folder.name))
     return found
 
 
 @pytest.mark.parametrize("way", ["end", "time", "cancel", "missing"])
 def test_no_proxy_outlives_its_command(tmp_path: Path, way: str) -> None:
-    before = proxies()
     box = box_for(tmp_path, 443, limits=BoxLimits(timeout_s=0.5))
     if way == "missing":
         with pytest.raises(ToolError):
@@ -248,11 +248,10 @@ def test_no_proxy_outlives_its_command(tmp_path: Path, way: str) -> None:
         began = time.monotonic()
         cancel = 0.0 if way == "cancel" else 60.0
         run(argv, box, Level.BUBBLEWRAP, cancelled=lambda: time.monotonic() - began > cancel)
-    assert proxies() <= before
+    assert proxies(os.getpid()) == set()
 
 
 def test_dead_proxy_is_an_error(tmp_path: Path) -> None:
-    before = proxies()
     cut = "sleep 1; curl -sS https://evil.test/ 2>&1; echo went on"
     failed: list[str] = []
 
@@ -265,7 +264,7 @@ def test_dead_proxy_is_an_error(tmp_path: Path) -> None:
     thread = threading.Thread(target=command)
     thread.start()
     until = time.monotonic() + 10
-    while not (new := proxies() - before) and time.monotonic() < until:
+    while not (new := proxies(os.getpid())) and time.monotonic() < until:
         time.sleep(0.01)
     for pid in new:
         os.kill(pid, signal.SIGKILL)
@@ -317,7 +316,7 @@ def test_hundred_random_kills_leave_nothing(tmp_path: Path) -> None:
             daemon.stdout.readline()
             time.sleep(chance.random() * 0.5)
             own = [pid for pid in children(daemon.pid) if name_of(pid) in ("sh", "curl", "sleep")]
-            victim = chance.choice([daemon.pid, *(proxies() - before), *own[-1:]])
+            victim = chance.choice([daemon.pid, *proxies(daemon.pid), *own[-1:]])
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
             if victim != daemon.pid:  # the command lasts longer than anybody waits

@@ -22,6 +22,7 @@ from placet.errors import ToolError, UserError
 from placet.plan.hosts import Host
 from placet.sandbox import reach
 from placet.sandbox.box import Box, BoxLimits, Level, Reached
+from placet.sandbox.cleanup import end_left_behind
 from placet.sandbox.probe import starts
 from placet.sandbox.run import run
 from tlskit import certificate, serving
@@ -304,9 +305,10 @@ def test_hundred_random_kills_leave_nothing(tmp_path: Path) -> None:
     Not of bubblewrap while it starts: `sandbox.levels` says why, and `cleanup` ends what is left.
     """
     chance, before, slowest = random.Random(1), left_behind(), 0.0
+    (tree := tmp_path / "tree").mkdir()
     for number in range(100):
         daemon = subprocess.Popen(
-            [sys.executable, "-c", _DAEMON, str(tmp_path)],
+            [sys.executable, "-c", _DAEMON, str(tree)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(DAEMON)},
@@ -328,11 +330,12 @@ def test_hundred_random_kills_leave_nothing(tmp_path: Path) -> None:
             time.sleep(0.02)
         slowest = max(slowest, time.monotonic() - began)
         assert not left, (number, victim)
+    end_left_behind(tmp_path)
     print(f"100 kills, nothing left; the slowest end took {slowest:.2f} s")
 
 
 def left_behind() -> set[int]:
-    """Return proxies and commands; a bwrap that waits to be set up does nothing (`cleanup`)."""
+    """Return proxies and commands; of a bwrap that was killed early, `cleanup` ends the rest."""
     pattern = "^(/usr)?(/bin/)?sleep 31.4159"
     sleeping = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
     return proxies() | set(map(int, sleeping.stdout.split()))
@@ -341,8 +344,9 @@ def left_behind() -> set[int]:
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.15, 0.4])
 def test_daemon_kill_leaves_nothing(tmp_path: Path, after_s: float) -> None:
     before = left_behind()
+    (tree := tmp_path / "tree").mkdir()
     daemon = subprocess.Popen(
-        [sys.executable, "-c", _DAEMON, str(tmp_path)],
+        [sys.executable, "-c", _DAEMON, str(tree)],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(DAEMON)},
     )
@@ -355,6 +359,7 @@ def test_daemon_kill_leaves_nothing(tmp_path: Path, after_s: float) -> None:
     until = time.monotonic() + 10
     while (left := left_behind() - before) and time.monotonic() < until:
         time.sleep(0.02)
+    end_left_behind(tmp_path)
     assert not left
 
 

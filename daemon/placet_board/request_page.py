@@ -460,6 +460,7 @@ def _shown_plan(plan: Plan) -> dict[str, Any]:
         "write": scope.write,
         "run": [shlex.join(argv) for argv in scope.run],
         "network": scope.network,
+        "hosts": [str(host) for host in scope.hosts],
         "shell": scope.shell,
         "risks": plan.risks,
         "others": [(one.title, html_of(one.text)) for one in plan.others],
@@ -499,6 +500,7 @@ def _changed_parts(old: Plan, new: Plan) -> Iterator[str]:
     for name, was, now in (
         ("path", set(old.scope.write), set(new.scope.write)),
         ("command", set(old.scope.run), set(new.scope.run)),
+        ("host", set(old.scope.hosts), set(new.scope.hosts)),
     ):
         if now - was:
             yield f"{counted(len(now - was), name)} added"

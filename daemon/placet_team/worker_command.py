@@ -44,8 +44,8 @@ def own_settings(file: Path) -> WorkerSettings:
     if others:
         raise UserError(
             f"{where} has settings that a worker does not take: {', '.join(others)}.",
-            f"It takes {', '.join(OF_MODEL)} under [model], sandbox under [commands], and "
-            'PORTAL = "URL" under [remotes]. All others are the vault\'s.',
+            f"It takes {', '.join(OF_MODEL)} under [model], {', '.join(_TABLES['commands'])} under "
+            '[commands], and PORTAL = "URL" under [remotes]. All others are the vault\'s.',
             exit_code=2,
         )
     return WorkerSettings(config_from(tables, where), remotes)

@@ -49,6 +49,7 @@ from placet.sandbox.run import run
 from tests.agent.test_model_call import cached_share, spoken, twenty_turns
 from tests.bench.board import crowd, event_to_screen, first_page
 from tests.bench.growth import figures, latencies, memory, mission_cpu_s
+from tests.bench.hosts import command_cost
 from tests.bench.streaming import streamed
 from tests.bench.team import measured
 from vaultkit import make_vault, running, until
@@ -194,6 +195,11 @@ def the_box() -> None:
         f"{boxed:.1f} ms",
         f"subprocess.run: {bare:.1f} ms",
     )
+
+
+def hosts() -> None:
+    with scratch() as folder:
+        command_cost(folder, told)
 
 
 def conversation() -> None:
@@ -620,6 +626,7 @@ def main() -> None:
         reading,
         git_work,
         the_box,
+        hosts,
         journal_rows,
         idle,
         drop_to_detected,

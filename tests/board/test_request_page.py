@@ -60,3 +60,15 @@ def test_unanswered_question_is_shown_as_waiting(tmp_path: Path) -> None:
     with browsing(vault) as browser:
         page = browser.get("/r/say-hello")
     assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*waiting for you', page)
+
+
+def test_plan_page_names_its_hosts(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    hosts = ["packages.example", "*.cdn.example"]
+    vault.plays({**PLAN, "scope": {**PLAN["scope"], "network": hosts}}, [])
+    vault.drop("Please say hello.\n")
+    vault.once()
+    with browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+    assert "<dt>Reaches</dt><dd><code>packages.example</code>, <code>*.cdn.example</code>" in page
+    assert "send anything that they can read to the hosts" in page

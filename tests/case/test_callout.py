@@ -32,6 +32,7 @@ from placet.note.box import with_box as boxed
 from placet.note.frontmatter import read_note
 from placet.note.hidden_text import find_unseen
 from placet.plan.digest import plan_digest
+from placet.plan.hosts import NEEDS_LEVEL_3
 from placet.plan.parse import parse_plan
 from placet.plan.plan import Step
 from placet.plan.scope import scope_from
@@ -116,6 +117,27 @@ def test_box_begins_with_what_plan_may_do() -> None:
         f"> **Where**: this vault itself, on the new branch `feat/r-{HEAD.trace_id[:8]}`, "
         "made from branch `main`, commit `000000000000`."
     )
+
+
+RUNS = re.sub(rb"run = .*", b'run = ["make"]', RAW)
+REACHES = RUNS.replace(b"network = false", b'network = ["a.example", "*.b.example"]')
+
+
+def test_box_names_every_host() -> None:
+    assert REACHES != RAW
+    second = lines_of_box(REACHES, CASE)[1]
+    assert second == (
+        "> **Writes 1 path, runs 1 command. Reaches `a.example`, `*.b.example`, no shell. "
+        "At most 10 iterations.**"
+    )
+    fewer = REACHES.replace(b', "*.b.example"', b"")
+    assert "Reaches `a.example`, no shell." in lines_of_box(fewer, CASE)[1]
+
+
+def test_box_says_what_hosts_need() -> None:
+    weak = replace(CASE, plan=replace(CASE.plan, command_notes=(NEEDS_LEVEL_3,)))
+    assert f"> {NEEDS_LEVEL_3}" in lines_of_box(REACHES, weak)
+    assert f"> {NEEDS_LEVEL_3}" not in lines_of_box(RUNS, weak)
 
 
 def mdformat(text: str) -> str:

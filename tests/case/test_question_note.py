@@ -14,13 +14,15 @@ from placet.case.notes import inspect_note
 from placet.case.question_note import (
     amendment_note,
     answer_in,
+    difference,
     option_meant,
     question_note,
     shown_digest,
     with_answer,
 )
 from placet.note.frontmatter import read_note, stamp
-from placet.plan.scope import Scope
+from placet.plan.hosts import Host
+from placet.plan.scope import Scope, widened
 
 CASE = Case("11111111-2222-3333-4444-555555555555", "hello", State.RUNNING)
 NOW = "2026-11-21T12:00:00.000Z"
@@ -244,3 +246,11 @@ def test_amendment_digest_covers_what_it_shows(saved: Edit, same: bool) -> None:
     assert text != raw.decode()
     decided = stamp(text.encode(), {"decision": "approve"})
     assert (shown_digest(decided) == shown_digest(raw)) is same
+
+
+def test_amendment_marks_each_new_host() -> None:
+    before = Scope(hosts=(Host("packages.example"),))
+    after = widened(before, Scope(hosts=(Host("cdn.example", below=True),)))
+    lines = difference(before, after).splitlines()
+    assert lines[1:-1] == ["  host     packages.example", "+ host     *.cdn.example"]
+    assert "+ network  yes" in difference(before, widened(before, Scope(network=True)))

@@ -103,6 +103,23 @@ def test_doctor_says_one_thing_of_the_journal(
     assert [line.state for line in found(vault, "journal")] == ["bad"]
 
 
+@pytest.mark.parametrize(
+    ("wall", "state", "said"),
+    [
+        (Probe(Level.BUBBLEWRAP, (), ""), "good", "held"),
+        (Probe(Level.BUBBLEWRAP, (), "the proxy was not reached"), "bad", "was not reached"),
+        (Probe(Level.LANDLOCK, ()), "warn", "cannot name hosts here"),
+    ],
+)
+def test_doctor_says_whether_hosts_are_held(
+    vault: TestVault, wall: Probe, state: str, said: str
+) -> None:
+    with patch("placet.client.doctor.probe", return_value=wall):
+        (line,) = (line for line in doctor(vault.site) if line.what == "hosts")
+    assert line.state == state
+    assert said in line.found
+
+
 def test_the_commands_that_the_fixes_name_exist(vault: TestVault) -> None:
     break_everything(vault)
     named = {

@@ -1356,7 +1356,7 @@ def test_exec_in_box_uses_callers_streams(
     level: Level, box: Box, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    assert exec_in_box(["sh", "-c", "echo out; echo err >&2; exit 5"], box, level) == 5
+    assert exec_in_box(["sh", "-c", "echo out; echo err >&2; exit 5"], box, level) == (5, ())
     assert capfd.readouterr() == ("out\n", "err\n")
     assert signal.getsignal(signal.SIGINT) is before, (
         "which may be to ignore it: CI may start the suite in the background"

@@ -38,6 +38,7 @@ from placet.chat.sizes import RESULT_CHARS, RESULT_WORDS
 from placet.disk.confine import Root
 from placet.disk.errors import VaultTrouble
 from placet.disk.vault import Vault
+from placet.plan.hosts import NEEDS_LEVEL_3, Host
 from placet.plan.scope import Scope
 from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe
@@ -415,6 +416,30 @@ def test_sandbox_behind_failure_is_named(tmp_path: Path, failure: str, sentence:
         said = json.loads(tools.dispatch("run_command", call).content)["stderr"]
     assert ("[placet: " in said) is bool(sentence)
     assert sentence in said
+
+
+LISTED = Scope(run=(("sh",),), shell=True, hosts=(Host("packages.example"),))
+ASKS = {"command": "curl -sS https://evil.example/; echo getaddrinfo EAI_AGAIN evil; exit 1"}
+
+
+@pytest.mark.skipif(LEVEL < Level.BUBBLEWRAP, reason="no bubblewrap here")
+def test_result_ends_with_refused_hosts(tmp_path: Path) -> None:
+    with real(tmp_path, scope=LISTED, level=LEVEL) as tools:
+        done = tools.dispatch("bash", ASKS)
+    said = json.loads(done.content)
+    assert "hosts" not in said
+    assert "through the proxy in `https_proxy`" in said["stderr"]
+    assert said["stderr"].endswith("\n[refused: evil.example:443 is not in the plan's network]")
+    (row,) = done.hosts
+    assert (row["host"], row["port"], row["connections"]) == ("evil.example", 443, 1)
+
+
+@pytest.mark.parametrize("level", [Level.NONE, Level.LANDLOCK])
+def test_hosts_are_refused_below_level_3(tmp_path: Path, level: Level) -> None:
+    with real(tmp_path, scope=LISTED, level=level, unboxed=True) as tools:
+        refused = tools.dispatch("run_command", {"command": "sh", "args": ["-c", "true"]})
+    assert (refused.error_type, refused.refused) == ("needs_bubblewrap", True)
+    assert NEEDS_LEVEL_3 in json.loads(refused.content)["error"]
 
 
 @boxed

@@ -260,7 +260,7 @@ def test_guide_explains_every_kind_of_hidden_text() -> None:
 
 
 def test_the_guides_scopes_and_settings_can_be_used(tmp_path: Path) -> None:
-    scopes = blocks("scopes.md", "toml")
+    scopes = [*blocks("scopes.md", "toml"), *blocks("network.md", "toml")]
     assert len(scopes) >= 5
     for block in scopes:
         scope_from(tomllib.loads(block.text))
@@ -269,7 +269,7 @@ def test_the_guides_scopes_and_settings_can_be_used(tmp_path: Path) -> None:
             if page == "team.md":
                 (tmp_path / "worker.toml").write_text(block.text)
                 assert own_settings(tmp_path / "worker.toml").remotes
-            elif page != "scopes.md":
+            elif page not in ("scopes.md", "network.md"):
                 parse(block.text, f"{page}:{block.line}")
 
 

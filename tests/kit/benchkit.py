@@ -65,6 +65,7 @@ def real(
             worktree,
             read_only=tuple(read_only),
             network=scope.network,
+            hosts=scope.hosts,
             limits=limits or BoxLimits(timeout_s=30),
             **more,
         )

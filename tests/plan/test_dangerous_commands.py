@@ -8,6 +8,7 @@ import pytest
 from tests.plan.test_scope import FORBIDDEN, argv, running
 
 from placet.plan.dangers import dangers
+from placet.plan.hosts import Host
 from placet.plan.scope import Scope
 
 
@@ -115,6 +116,7 @@ TELLS_AGENTS = (
         (running("ssh x", network=True), "ssh x"),
         (running("wget x", network=True), "wget x"),
         (running("pip install x", network=True), "fetches packages"),
+        (running("pip install x", hosts=(Host("packages.example"),)), "fetches packages"),
         (Scope(write=("**",)), "almost anywhere"),
         (Scope(write=("*",)), "almost anywhere"),
         (Scope(write=("**/*.py",)), "almost anywhere"),

@@ -144,12 +144,12 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
     "bars in a sentence": (lambda n: "|" * n + "a", sentence, 8_000),
     "sockets in one line of a command's output": (
         lambda n: "socket " * n,
-        lambda text: sandbox_reasons(text, network=False),
+        lambda text: sandbox_reasons(text, Scope()),
         2_000,
     ),
     "permissions in one line of a command's output": (
         lambda n: "EPERM " * n,
-        lambda text: sandbox_reasons(text, network=False),
+        lambda text: sandbox_reasons(text, Scope()),
         2_000,
     ),
     "locks in one line of git's output": (

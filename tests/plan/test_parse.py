@@ -1056,7 +1056,7 @@ def with_parts(steps: str = "### a\n", scope: str = 'write = ["a"]', below: str 
 def test_a_submission_is_refused_beyond_each_limit():
     assert submitted(MAX_STEPS, write=MAX_SCOPE_ENTRIES) == []
     assert "201 steps; at most 200" in submitted(MAX_STEPS + 1)[0]
-    assert "201 entries in `write` and `run`. At most 200" in submitted(write=201)[0]
+    assert "201 entries in `write`, `run` and `network`. At most 200" in submitted(write=201)[0]
     assert "At most 65,536" in submitted(content="x" * MAX_ACTION_BYTES)[0]
     assert "at most 262,144" in submitted(summary="x" * MAX_NOTE_CHARACTERS)[0]
 

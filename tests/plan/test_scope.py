@@ -2,6 +2,7 @@ import functools
 import itertools
 import shlex
 import time
+import tomllib
 from decimal import Decimal
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from placet.plan.dangers import dangers
 from placet.plan.globs import glob_matcher
-from placet.plan.scope import Scope, ScopeProblems, scope_from
+from placet.plan.hosts import Host
+from placet.plan.scope import Scope, ScopeProblems, scope_from, widened
+from placet.plan.toml_text import scope_toml
 
 
 def argv(command):
@@ -382,6 +385,42 @@ def test_invalid_scope_value_or_key_is_problem(key, value):
     with pytest.raises(ScopeProblems) as caught:
         scope_from({key: value})
     assert [k for k, _ in caught.value.problems] == [key]
+
+
+LISTED = scope_from({"network": ["packages.example", "*.CDN.example", "packages.example:443"]})
+
+
+def test_network_list_names_hosts():
+    assert LISTED.hosts == (Host("packages.example"), Host("cdn.example", below=True))
+    assert LISTED.network is False
+    assert scope_from({"network": []}) == scope_from({"network": False}) == Scope()
+    assert scope_from({"network": True}).hosts == ()
+
+
+def test_unreadable_host_is_a_problem():
+    with pytest.raises(ScopeProblems, match=r"network: 'https://a\.example' is not the name"):
+        scope_from({"network": ["a.example", "https://a.example"]})
+
+
+@pytest.mark.parametrize("scope", [Scope(), Scope(network=True), LISTED], ids=str)
+def test_network_is_written_as_it_is_read(scope):
+    assert scope_from(tomllib.loads(scope_toml(scope))) == scope
+
+
+def test_wider_scope_joins_hosts_and_network_absorbs_them():
+    more = scope_from({"network": ["files.example", "packages.example"]})
+    assert widened(LISTED, more).hosts == (*LISTED.hosts, Host("files.example"))
+    assert widened(LISTED, Scope(network=True)) == Scope(network=True)
+    assert widened(Scope(network=True), more) == Scope(network=True)
+
+
+def test_dangers_tell_what_hosts_receive():
+    named = dangers(LISTED)
+    assert len(named) == 1
+    assert "send anything" in named[0]
+    rented, foreign = dangers(scope_from({"network": ["*.github.io", "xn--bcher-kva.example"]}))[1:]
+    assert "Anybody can rent a place at `*.github.io`" in rented
+    assert "`xn--bcher-kva.example` is written in another script" in foreign
 
 
 def test_all_scope_problems_are_reported_at_once():

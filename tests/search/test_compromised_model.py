@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +29,7 @@ from gitkit import git, make_repo, write
 from placet.disk.path_text import ALWAYS, VAULT, Denied
 from placet.git.repository import head, open_repo
 from placet.git.worktree import add_worktree
+from placet.plan.hosts import Host
 from placet.plan.scope import Scope
 from placet.sandbox.box import BoxLimits, Level
 from placet.sandbox.probe import probe
@@ -40,6 +41,7 @@ Call = tuple[str, dict[str, Any]]
 
 SCOPE = Scope(write=("src/**",), run=(("python3",), ("ls",)))
 SHELL = Scope(write=("src/**",), run=(("python3",),), shell=True)
+LISTED = replace(SCOPE, hosts=(Host("packages.example"),))
 LIMITS = BoxLimits(
     timeout_s=4,
     memory_bytes=256 * 1024 * 1024,
@@ -504,6 +506,13 @@ def network(at: World) -> dict[str, list[Call]]:
         "network: own names": python(
             "import socket\nfor n in ('\\0x', 'src/s'):\n s = socket.socket(socket.AF_UNIX); s.bind(n)"
         ),
+        "network: proxy": python(
+            "import socket\n"
+            f"for name in ('127.0.0.1', 'localhost', '[::1]', '127.1', 'packages.example'):\n"
+            " try:\n  s = socket.create_connection(('127.0.0.1', 3128), 1)\n"
+            f"  s.sendall(f'CONNECT {{name}}:{at.port} HTTP/1.1\\r\\n\\r\\nGET /'.encode())\n"
+            "  print(s.recv(99))\n except OSError as e: print(e)"
+        ),
         "network: picture": [("take_screenshot", {"url": f"http://127.0.0.1:{at.port}/"})],
         "kill: daemon": python(f"import os; os.kill({at.victim.pid}, 9)"),
         "kill: everybody": python("import os; os.kill(-1, 9)"),
@@ -566,6 +575,9 @@ def transcripts(at: World) -> list[tuple[str, Scope, list[Call]]]:
         if name not in (".gitmodules", ".gitattributes")
     ]
     table += [(name, SCOPE, calls) for name, calls in {**OTHERS, **network(at)}.items()]
+    if LEVEL is Level.BUBBLEWRAP:
+        for way, scope in (("hosts", LISTED), ("hosts, shell", replace(LISTED, shell=True))):
+            table += [(f"{name}, {way}", scope, calls) for name, calls in network(at).items()]
     # the kernel exempts root from the limit on processes: only the time limit would end it
     if os.geteuid() == 0:
         table = [entry for entry in table if entry[0] != "fork bomb: endless"]

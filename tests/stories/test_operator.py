@@ -407,6 +407,19 @@ def test_sandbox_command_opens_the_sandbox(vault: TestVault, tmp_path: Path) -> 
     assert here.cli("sandbox", "--", "sh", "-c", "exit 7", check=False).returncode == 7
 
 
+@pytest.mark.skipif(probe().level < Level.BUBBLEWRAP, reason="needs bubblewrap")
+def test_sandbox_command_reaches_only_its_hosts(vault: TestVault, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    here = replace(vault, root=tmp_path / "work")
+    asks = ("--", "curl", "-s", "https://evil.example/")
+    done = here.cli("sandbox", "--host", "packages.example", *asks, check=False)
+    assert done.returncode == 56
+    assert "refused: evil.example:443 is not in the plan's network" in done.stderr
+    wrong = here.cli("sandbox", "--host", "https://x.example", *asks, check=False)
+    assert wrong.returncode == 2
+    assert "write only the name" in wrong.stderr
+
+
 @pytest.mark.parametrize("inside", [".", "Inbox/Requests", "System", "..", "../state", "/", "~"])
 def test_sandbox_that_could_approve_is_refused(vault: TestVault, inside: str) -> None:
     vault.here()

@@ -311,6 +311,7 @@ def test_ungrantable_scope_requests_are_refused_without_asking(vault: TestVault)
             {"why": "w", "write": ["../x"]},
             {"why": "w", "write": ["hello.txt"]},
             {"why": "w", "run": [""]},
+            {"why": "w", "hosts": ["127.0.0.1"]},
         ]
         taken = turns_taken(ask)
         if taken < len(wanted):
@@ -323,7 +324,35 @@ def test_ungrantable_scope_requests_are_refused_without_asking(vault: TestVault)
             "Inbox/Plans"
         )
     kinds = [json.loads(one)["error_type"] for one in said]
-    assert kinds == ["protected", "protected", "invalid_scope", "already_allowed", "invalid_scope"]
+    assert kinds == [
+        "protected",
+        "protected",
+        "invalid_scope",
+        "already_allowed",
+        "invalid_scope",
+        "invalid_scope",
+    ]
+
+
+def test_approved_amendment_grants_its_hosts(vault: TestVault) -> None:
+    more = {**WIDER, "hosts": ["packages.example"]}
+    asks: list[Ask] = []
+
+    def model(ask: Ask) -> Reply:
+        asks.append(ask)
+        return widener(ask, more)
+
+    with looping(vault, model=lambda: Fake(model), time=Time()) as run:
+        drop_and_approve(run)
+        note = amendment(vault)
+        assert "\n+ host     packages.example\n" in note.read_text()
+        note.write_bytes(stamp(note.read_bytes(), {"decision": "approve"}))
+        run.settle()
+    assert rows(vault, "plan.amendment_requested")[0]["hosts"] == ["packages.example"]
+    granted = json.loads(results(asks[-1])[-1])["scope"]
+    assert granted["network"] == ["packages.example"]
+    kept = (vault.root / "Inbox/Archive/hello_plan.md").read_text()
+    assert 'network = ["packages.example"]' in kept
 
 
 def test_ineffective_edits_during_amendment_get_side_notes(vault: TestVault) -> None:

@@ -139,7 +139,7 @@ def replay(bounds: Bounds, worktrees: Path, case: Case, plan: Plan, record: Reco
     # a killed replay may have left a worktree of this name
     _remove(add_worktree(repo, path, "", at.base))
     tree = add_worktree(repo, path, "", at.base, by_name=plan.scope.by_name())
-    scope = replace(plan.scope, network=False)
+    scope = replace(plan.scope, network=False, hosts=())
     try:
         with workplace(
             bounds,

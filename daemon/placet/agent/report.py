@@ -21,7 +21,7 @@ from placet.case.case import Case
 from placet.case.checks import changed_tests, doubts, doubts_about, lines_of
 from placet.case.continued_request import continued_request
 from placet.case.events import MissionCompleted, MissionEnded, MissionFailed
-from placet.case.explain import Events, advice, refused_calls, what_happened
+from placet.case.explain import Events, advice, hosts_table, refused_calls, what_happened
 from placet.case.mission_result import MOST_FILES, After, ChangedFile, MissionResult
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
@@ -244,7 +244,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         last_success=code(ended.last_success) if ended.last_success else "none",
         numbers=cost_line(ended, at),
         end=ended.end.value,
-        work=_work(ended),
+        work="\n\n".join(filter(None, [_work(ended), hosts_table(at.rows)])),
         next_steps=_next_steps(ended, at)
         + "\n\n"
         + _continued_request_callout(at, facts, ended.detail),
@@ -421,7 +421,10 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
         steps=_steps(ended, at.plan),
         files=files_table(ended),
         commands="\n\n".join(
-            filter(None, [commands_table(ended), refused_calls(at.rows), *pictures])
+            filter(
+                None,
+                [commands_table(ended), hosts_table(at.rows), refused_calls(at.rows), *pictures],
+            )
         ),
         cost=cost_line(ended, at),
         where=_where(ended, at),

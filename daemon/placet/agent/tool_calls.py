@@ -195,6 +195,7 @@ def settle_call(
     if not outcome.refused:
         action = Action.TOOL_CALLED
         facts |= {"exit_code": outcome.exit_code, "size": len(outcome.content)}
+        facts |= {"hosts": list(outcome.hosts)} if outcome.hosts else {}
     facts["duration_ms"] = None if took_s is None else round(took_s * 1000, 1)
     record.settle(entry, outcome, record.row(action, Actor.AGENT, **facts), hold=hold)
 
@@ -249,8 +250,9 @@ def ask(
 def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
     """Return the permissions that are asked for, if a plan could have them."""
     try:
-        asked = scope_from({"write": args.write, "run": args.run, "network": args.network})
-        wider = widened(scope, args.write, args.run, network=args.network)
+        network = args.network or args.hosts
+        asked = scope_from({"write": args.write, "run": args.run, "network": network})
+        wider = widened(scope, asked)
     except ScopeProblems as found:
         problems = [f"{key}: {why}" for key, why in found.problems]
         raise ToolError(
@@ -286,7 +288,7 @@ def outcome_of(answer: Answering) -> Outcome:
             scope = {
                 "write": list(approved.write),
                 "run": list(approved.commands),
-                "network": approved.network,
+                "network": approved.network or [str(host) for host in approved.hosts],
             }
             return _done({"approved": True, "scope": scope})
         case Answered(note=None):

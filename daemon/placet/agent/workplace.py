@@ -22,6 +22,7 @@ from placet.git.run import Repo
 from placet.git.worktree import Worktree
 from placet.note.escape import codes
 from placet.note.paths import Folder
+from placet.plan.hosts import NEEDS_LEVEL_3, host_from
 from placet.plan.scope import Scope
 from placet.sandbox.box import LANDLOCK_LACKS, NO_SANDBOX, Box, BoxLimits, Level, Ran
 from placet.sandbox.run import run
@@ -71,6 +72,8 @@ def command_notes(bounds: Bounds, repo: Repo, portal: str) -> tuple[str, ...]:
         notes.append(LANDLOCK_LACKS)
     if bounds.sandbox is Level.NONE and bounds.config.commands.sandbox == "auto":
         notes.append(f"Commands cannot run here. {NO_SANDBOX}")
+    if bounds.sandbox is not Level.BUBBLEWRAP:
+        notes.append(NEEDS_LEVEL_3)
     return tuple(notes)
 
 
@@ -88,6 +91,8 @@ def _box(
         tree.path,
         read_only=(tree.git_dir, repo.common_dir),
         network=scope.network,
+        hosts=scope.hosts,
+        private_hosts=tuple(map(host_from, bounds.config.commands.private_hosts)),
         hidden=(bounds.vault,),
         readable=what.readable,
         checkout=repo.path,

@@ -31,6 +31,7 @@ from placet.note.hidden_text import find_unseen
 from placet.plan.comments import REMARKS
 from placet.plan.dangers import dangers
 from placet.plan.digest import plan_digest
+from placet.plan.hosts import NEEDS_LEVEL_3
 from placet.plan.left_out import contradictions, left_out
 from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
@@ -362,7 +363,8 @@ def scope_in_short(scope: Scope, iterations: int | None) -> str:
     """Return what a scope permits in one line: "Writes 4 paths, runs 1 command. …"."""
     acts = [f"writes {counted(paths, 'path')}"] if (paths := _paths(scope)) else []
     acts += [f"runs {counted(len(scope.run), 'command')}"] if scope.run else []
-    uses = [f"{'uses the' if scope.network else 'no'} network"]
+    hosts = [f"reaches {codes([str(host) for host in scope.hosts])}"] if scope.hosts else []
+    uses = hosts or [f"{'uses the' if scope.network else 'no'} network"]
     uses.append(f"{'uses a' if scope.shell else 'no'} shell")
     both = "uses the network and a shell"
     parts = [", ".join(acts) or "only reads"]
@@ -392,7 +394,9 @@ def _about(
             deletes = "delete_file" in plan.tools or not names_tools
             summary, *rest = _permissions(plan.scope, cap, day_usd, deletes=deletes)
             if plan.scope.run or plan.scope.shell:
-                rest = [*rest[:1], *command_notes, *rest[1:]]
+                needed = plan.scope.hosts
+                notes = [one for one in command_notes if needed or one != NEEDS_LEVEL_3]
+                rest = [*rest[:1], *notes, *rest[1:]]
             left_out_text = left_out(plan)
             lines += [
                 summary,

@@ -16,7 +16,7 @@ from placet.case.life_cycle import State
 from placet.case.sorting import text_back
 from placet.chat.messages import ModelErrorKind
 from placet.errors import ENDS, End, FailureClass, helps
-from placet.note.escape import code
+from placet.note.escape import cell, code, literal
 from placet.note.paths import show
 from placet.plan.plan import Plan
 from placet.wording import at_most, counted, some_of
@@ -285,6 +285,28 @@ def refused_calls(rows: Events) -> str:
     refused = [row for row in rows if row.action_type == Action.TOOL_REFUSED]
     names = list(dict.fromkeys(code(_call(row)) for row in refused))
     return f"Refused: {some_of(names, MAX_REFUSED)}." if names else ""
+
+
+def hosts_table(rows: Events) -> str:
+    """Return what the commands reached and were refused as a table; empty for nothing."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    called = (row for row in rows if row.action_type == Action.TOOL_CALLED)
+    for host in (host for row in called for host in row.details.get("hosts") or ()):
+        place = f"{host['host']}:{host['port']}" if host["host"] else "unknown"
+        counts = sums.setdefault((place, host["verdict"]), [0, 0, 0])
+        for at, key in enumerate(("connections", "sent_bytes", "received_bytes")):
+            counts[at] += host[key]
+    if not sums:
+        return ""
+    lines = [
+        f"| {cell(place)} | {literal(verdict)} | {n:,} | {sent:,} | {received:,} |"
+        for (place, verdict), (n, sent, received) in sums.items()
+    ]
+    head = [
+        "| host | result | connections | bytes sent | bytes received |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *lines])
 
 
 def _call(row: CommittedRow) -> str:

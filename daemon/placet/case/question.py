@@ -69,7 +69,7 @@ def _amendment(d: DecisionBuilder, e: Asked, wider: Scope) -> None:
     number = d.case.amendments + 1
     path = f"{Folder.PLANS}/{amendment_name(d.case.request_id, number)}"
     approved, first = parse_plan(body_of(e.approved)), parse_plan(body_of(e.first))
-    scope = widened(approved.scope, wider.write, wider.commands, network=wider.network)
+    scope = widened(approved.scope, wider)
     at = _moment(d)
     note = amendment_note(d.case, e, first.scope, scope, number, at)
     amended = d.text(_amended(e.approved, scope))
@@ -85,6 +85,7 @@ def _amendment(d: DecisionBuilder, e: Asked, wider: Scope) -> None:
         write=list(wider.write),
         run=list(wider.commands),
         network=wider.network,
+        hosts=[str(host) for host in wider.hosts],
     )
     d.commands.append(Publish(path, d.text(note)))
 

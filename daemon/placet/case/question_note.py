@@ -151,7 +151,8 @@ def _permissions(scope: Scope) -> list[str]:
     return [
         *(f"write    {pattern}" for pattern in scope.write),
         *(f"run      {command}" for command in scope.commands),
-        f"network  {'yes' if scope.network else 'no'}",
+        *(f"host     {host}" for host in scope.hosts),
+        *([] if scope.hosts else [f"network  {'yes' if scope.network else 'no'}"]),
         *(["shell    yes"] if scope.shell else []),
         *([] if scope.budget_usd is None else [f"cost     at most ${scope.budget_usd}"]),
     ]

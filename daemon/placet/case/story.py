@@ -42,6 +42,7 @@ def more_scope(data: Mapping[str, Any]) -> str:
             *([f"write {', '.join(map(str, write))}"] if (write := data.get("write")) else []),
             *(f"run {command}" for command in data.get("run") or ()),
             *(["network"] if data.get("network") else []),
+            *([f"hosts {', '.join(map(str, hosts))}"] if (hosts := data.get("hosts")) else []),
         ]
     )
 

@@ -55,7 +55,7 @@ def proposal_text(found: Proposal) -> str:
         *([f"left out  {visible(found.left_out)}"] if found.left_out else []),
         *listed("write", found.write),
         *listed("run", found.run),
-        f"network   {'yes' if found.network else 'no'}",
+        *listed("network", found.hosts or ["yes" if found.network else "no"]),
         f"shell     {'yes' if found.shell else 'no'}",
         f"cost      {budget}",
         *(listed("remarks", found.comments) if found.comments else []),

@@ -112,6 +112,7 @@ class Proposal:
     write: tuple[str, ...]
     run: tuple[str, ...]
     network: bool
+    hosts: tuple[str, ...]
     shell: bool
     budget_usd: float | None
     day_usd: float | None
@@ -167,6 +168,7 @@ def proposal(site: Site, case: Case, raw: bytes) -> Proposal:
         write=tuple(scope.write),
         run=tuple(join(argv) for argv in scope.run),
         network=scope.network,
+        hosts=tuple(map(str, scope.hosts)),
         shell=scope.shell,
         budget_usd=as_float(scope.budget_usd),
         day_usd=as_float(config.limits.day_usd) or None,

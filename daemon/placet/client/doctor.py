@@ -72,7 +72,7 @@ def doctor(site: Site, *, tries: bool = False) -> list[Finding]:
         *_folder_lines(site),
         *_state_lines(site.state.folder),
         look_at_git(),
-        _sandbox_line(config),
+        *_sandbox_lines(config),
         *_user_lines(),
         *([_model_line(site, config)] if config_findings[0].state == "good" else []),
         *(_tiny_lines(site, config) if tries and not is_free(config.model.provider) else ()),
@@ -144,18 +144,25 @@ def look_at_git() -> Finding:
     return finding("git", "bad", found, f"Install git {'.'.join(map(str, MINIMUM_GIT))} or newer.")
 
 
-def _sandbox_line(config: Config) -> Finding:
-    """Return the finding on the sandbox: its level, and its known gaps."""
+def _sandbox_lines(config: Config) -> Iterator[Finding]:
+    """Give the findings on the sandbox: its level and known gaps, and whether hosts are held."""
     wall = probe()
     gaps = ", ".join(f.attack for f in wall.findings if not f.blocked and f.level is wall.level)
     found = f"{wall.level.title} (level {int(wall.level)} of 3)"
     if gaps:
         found += f"; known gaps: {gaps}"
     if wall.level is Level.LANDLOCK and config.commands.sandbox == "landlock":
-        return finding("sandbox", "warn", found, LANDLOCK_LACKS)
-    if wall.level not in (Level.NONE, Level.LANDLOCK):
-        return finding("sandbox", "good", found)
-    return finding("sandbox", "bad", found, f"Commands do not run. {NO_SANDBOX}")
+        yield finding("sandbox", "warn", found, LANDLOCK_LACKS)
+    elif wall.level not in (Level.NONE, Level.LANDLOCK):
+        yield finding("sandbox", "good", found)
+    else:
+        yield finding("sandbox", "bad", found, f"Commands do not run. {NO_SANDBOX}")
+    if not wall.no_hosts:
+        yield finding("hosts", "good", "held: commands reach no host that their plan does not name")
+    elif wall.level is Level.BUBBLEWRAP:
+        yield finding("hosts", "bad", f"commands reach no host that a plan names: {wall.no_hosts}")
+    else:
+        yield finding("hosts", "warn", "plans cannot name hosts here", wall.no_hosts)
 
 
 def _user_lines() -> Iterator[Finding]:

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.state import known_vaults, state_home
 from placet.note.paths import CONFIG_PATH
 from placet.note.paths import show as visible
+from placet.plan.hosts import host_from
 from placet.sandbox.box import Box, Level
 from placet.sandbox.probe import probe
 from placet.sandbox.visible_paths import is_environment
 
 
-def sandbox_of(folder: Path, env: Mapping[str, str], *, network: bool) -> tuple[Box, Level]:
+def sandbox_of(
+    site: Site, folder: Path, env: Mapping[str, str], *, network: bool, hosts: Sequence[str]
+) -> tuple[Box, Level]:
     """Return the sandbox of a command with `folder` as its worktree, and the level that holds here.
 
-    The project's own environment is visible, as in a mission. Raises UserError, with exit code 2
-    for a folder in which the command could approve something, or change what is not a worktree's.
+    The project's own environment is visible, as in a mission. The vault of `site`, if there is one,
+    says which of the `hosts` may be in a private network. Raises UserError, with exit code 2 for a
+    name that is not a host's, and for a folder in which the command could approve something, or
+    change what is not a worktree's.
     """
     tree = folder.resolve()
+    try:
+        named = tuple(map(host_from, hosts))
+    except ValueError as error:
+        raise UserError(f"{error}.", "Such as: --host packages.example", exit_code=2) from error
     if what := _no_worktree(tree, env):
         raise UserError(
             f"{visible(str(folder))} {what}, and the command could change all of this folder.",
@@ -35,7 +46,18 @@ def sandbox_of(folder: Path, env: Mapping[str, str], *, network: bool) -> tuple[
         )
     own = (tree / ".venv", tree / "venv")
     environments = tuple(path for path in own if is_environment(path) and not path.is_symlink())
-    return Box(tree, readable=environments, network=network), level
+    private: Sequence[str] = ()
+    if named:
+        with suppress(UserError):  # no vault is needed
+            private = site.in_force().config.commands.private_hosts
+    box = Box(
+        tree,
+        readable=environments,
+        network=network,
+        hosts=named,
+        private_hosts=tuple(map(host_from, private)),
+    )
+    return box, level
 
 
 def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:

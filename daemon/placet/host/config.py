@@ -37,6 +37,7 @@ from placet.errors import UserError, cannot_write
 from placet.host.state import expand_home
 from placet.note.frontmatter import UnresolvedMergeError, read_toml
 from placet.note.paths import CONFIG_PATH
+from placet.plan.hosts import host_from
 
 Key = tuple[str, ...]
 """The path of a setting, table by table."""
@@ -265,9 +266,16 @@ class SandboxTable(_Table):
     """The sandbox in which commands run.
 
     `landlock` accepts Landlock where there is nothing stronger; `none` runs them without a sandbox.
+    Of the hosts that plans name, `private_hosts` may be in a private network.
     """
 
     sandbox: Literal["auto", "landlock", "none"] = "auto"
+    private_hosts: tuple[str, ...] = ()
+
+    @field_validator("private_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(host_from(text)) for text in value)
 
 
 class NotifyTable(_Table):

@@ -32,7 +32,10 @@ def sandbox_level(config: Config, say: Callable[[str], None]) -> Level:
     if config.commands.sandbox == "none":
         say('Commands run outside any sandbox: the settings say sandbox = "none".')
         return Level.NONE
-    found = probe().level
+    wall = probe()
+    found = wall.level
+    if found is Level.BUBBLEWRAP and wall.no_hosts:
+        say(f"Commands reach no host that a plan names: {wall.no_hosts}")
     if found is Level.LANDLOCK and config.commands.sandbox != "landlock":
         say(f"Commands do not run. {NO_SANDBOX}")
         return Level.NONE

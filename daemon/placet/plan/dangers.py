@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
 
-from placet.note.escape import code
+from placet.note.escape import code, codes
 from placet.note.portable import unportable
 from placet.plan.dangerous_commands import (
     INTERPRETERS,
@@ -19,6 +19,7 @@ from placet.plan.dangerous_commands import (
     uses_at,
 )
 from placet.plan.globs import glob_pattern, segment_pattern
+from placet.plan.hosts import is_rented
 from placet.plan.scope import Scope
 
 
@@ -140,6 +141,18 @@ def _run_dangers(argv: tuple[str, ...], *, network: bool) -> Iterator[str]:
         yield f"{entry} allows whatever may follow it: the entry does not say what."
 
 
+def _host_dangers(names: Sequence[str], scope: Scope) -> Iterator[str]:
+    if names:
+        yield (
+            "Its commands can send anything that they can read to the hosts that `network` names: "
+            "the repository, and what its tools read of `Knowledge/`."
+        )
+    if rented := [str(host) for host in scope.hosts if is_rented(host)]:
+        yield f"Anybody can rent a place at {codes(rented)}, so commands can send data to anybody."
+    if foreign := [name for name in names if re.search(r"(?:^|\.)xn--", name)]:
+        yield f"{codes(foreign)} is written in another script, and may look like a name you know."
+
+
 # Bounds of the comparison of lines with each other: it takes the product of these numbers.
 _MOST_LINES = 100
 _MOST_SEGMENTS = 12
@@ -203,13 +216,14 @@ def dangers(scope: Scope) -> list[str]:
             out += _write_dangers(pattern)
     out += unportable(scope.by_name(), ())
     for argv in scope.run:
-        out += _run_dangers(argv, network=scope.network)
+        out += _run_dangers(argv, network=scope.network or bool(scope.hosts))
     if scope.network:
         out.append(
             "`network = true` lets its commands send anything that they can read to other machines:"
             " the repository, and what its tools read of `Knowledge/`. They reach services on this"
             " machine and in the local network, too."
         )
+    out += _host_dangers([str(host) for host in scope.hosts], scope)
     if scope.shell:
         out.append(
             "`shell = true` lets it run any command text in the sandbox, whatever `run` says."

@@ -49,10 +49,14 @@ def plan_excess(plan: Plan) -> list[str]:
 
 def scope_excess(scope: Scope) -> list[str]:
     """Return a sentence for each limit that a scope exceeds, and each entry not shown whole."""
-    entries = [*(("write", one) for one in scope.write), *(("run", one) for one in scope.commands)]
+    entries = [
+        *(("write", one) for one in scope.write),
+        *(("run", one) for one in scope.commands),
+        *(("network", str(one)) for one in scope.hosts),
+    ]
     if len(entries) > MAX_SCOPE_ENTRIES:
         return [
-            f"The scope has {len(entries):,} entries in `write` and `run`. "
+            f"The scope has {len(entries):,} entries in `write`, `run` and `network`. "
             f"At most {MAX_SCOPE_ENTRIES} are allowed. Use patterns such as `src/**`."
         ]
     sentences = []

@@ -19,13 +19,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import UnionType
 from typing import Any
 
 from placet.plan.dangerous_commands import uses
 from placet.plan.globs import glob_pattern, glob_problem, matches_folded
+from placet.plan.hosts import Host, host_from
 from placet.wording import at_most
 
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -57,6 +58,7 @@ class Scope:
     run: tuple[tuple[str, ...], ...] = ()
     """Argument lists, each the beginning of the commands that it allows."""
     network: bool = False
+    """Whether commands reach everything."""
     shell: bool = False
     budget_usd: Decimal | None = None
     """None if the plan leaves it to the configuration."""
@@ -64,6 +66,8 @@ class Scope:
     """None if the plan leaves it to the configuration."""
     tools: tuple[str, ...] | None = None
     """Names of the tools that the agent may use; None in an older plan, whose steps name them."""
+    hosts: tuple[Host, ...] = ()
+    """What commands reach without `network`."""
 
     def __post_init__(self) -> None:
         problems = [
@@ -190,13 +194,14 @@ _KEYS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "tools": (_is_texts, 'must be a list of texts: tools = ["read_file", "edit_file"]'),
     "write": (_is_texts, 'must be a list of texts: write = ["src/**", "tests/test_login.py"]'),
     "run": (_is_texts, 'must be a list of texts: run = ["python -m pytest -q"]'),
-    **{
-        key: (
-            lambda value: isinstance(value, bool),
-            f"must be true or false, without quotes: {key} = false",
-        )
-        for key in ("network", "shell")
-    },
+    "network": (
+        lambda value: isinstance(value, bool) or _is_texts(value),
+        'must be true or false, without quotes, or a list of hosts: network = ["packages.example"]',
+    ),
+    "shell": (
+        lambda value: isinstance(value, bool),
+        "must be true or false, without quotes: shell = false",
+    ),
     "budget_usd": (
         _is_budget,
         "must be a number of dollars, without quotes: budget_usd = 0.50",
@@ -211,7 +216,8 @@ _KEYS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 def scope_from(table: Mapping[str, object]) -> Scope:
     """Return the Scope of a parsed `toml` or JSON object.
 
-    `write` and `run` are lists of strings (commands are split as a POSIX shell splits words).
+    `write` and `run` are lists of strings (commands are split as a POSIX shell splits words);
+    `network` is a bool or a list of hosts, of which an empty one means none.
     Raises ScopeProblems with all that is wrong: unknown keys and values of another type, too.
     """
     problems = [
@@ -230,6 +236,11 @@ def scope_from(table: Mapping[str, object]) -> Scope:
     run = [_argv(command) for command in given.get("run", ())]
     problems += [("run", argv) for argv in run if isinstance(argv, str)]
     given["run"] = tuple(argv for argv in run if not isinstance(argv, str))
+    if not isinstance(given.get("network", False), bool):
+        hosts = [_host(text) for text in given["network"]]
+        problems += [("network", host) for host in hosts if isinstance(host, str)]
+        named = [host for host in hosts if isinstance(host, Host)]
+        given |= {"network": False, "hosts": tuple(dict.fromkeys(named))}
     if given.get("budget_usd") is not None:
         given["budget_usd"] = Decimal(str(given["budget_usd"]))
     try:
@@ -241,18 +252,23 @@ def scope_from(table: Mapping[str, object]) -> Scope:
     return scope
 
 
-def widened(scope: Scope, write: Sequence[str], run: Sequence[str], *, network: bool) -> Scope:
-    """Return the scope with these permissions as well; raises ScopeProblems."""
-    more = scope_from({"write": list(write), "run": list(run)})
-    return Scope(
-        tuple(dict.fromkeys([*scope.write, *more.write])),
-        tuple(dict.fromkeys([*scope.run, *more.run])),
-        scope.network or network,
-        scope.shell,
-        scope.budget_usd,
-        scope.max_iterations,
-        scope.tools,
+def widened(scope: Scope, more: Scope) -> Scope:
+    """Return the scope with the files, commands and hosts of another one as well."""
+    network = scope.network or more.network
+    return replace(
+        scope,
+        write=tuple(dict.fromkeys([*scope.write, *more.write])),
+        run=tuple(dict.fromkeys([*scope.run, *more.run])),
+        network=network,
+        hosts=() if network else tuple(dict.fromkeys([*scope.hosts, *more.hosts])),
     )
+
+
+def _host(text: str) -> Host | str:
+    try:
+        return host_from(text)
+    except ValueError as problem:
+        return str(problem)
 
 
 def _argv(command: str) -> tuple[str, ...] | str:

@@ -20,6 +20,7 @@ from placet.plan.scope import Scope
 _TOOLS_NOTE = "tools that the agent may use"
 _WRITE_NOTE = "files that may be created, changed or deleted (* and ** are any names)"
 _RUN_NOTE = "commands that may run, each with any further words"
+_HOSTS_NOTE = "hosts that commands may reach"
 # Characters of a list on one line. A longer one, or one of several entries, is written as one entry
 # a line: for narrow screens, and so that one of them can be deleted.
 _WIDTH = 60
@@ -32,6 +33,7 @@ def scope_toml(scope: Scope) -> str:
         *([] if scope.tools is None else [("tools", scope.tools, _TOOLS_NOTE)]),
         ("write", scope.write, _WRITE_NOTE),
         ("run", [shlex.join(argv) for argv in scope.run], _RUN_NOTE),
+        *([("network", [str(host) for host in scope.hosts], _HOSTS_NOTE)] if scope.hosts else []),
     ):
         array = tomlkit.array()
         for entry in entries:
@@ -42,7 +44,8 @@ def scope_toml(scope: Scope) -> str:
         else:
             array.comment(note)
         document.add(key, array)
-    document.add("network", tomlkit.item(scope.network))
+    if not scope.hosts:
+        document.add("network", tomlkit.item(scope.network))
     if scope.shell:
         document.add("shell", tomlkit.item(scope.shell))
     if scope.budget_usd is not None:

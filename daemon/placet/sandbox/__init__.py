@@ -11,7 +11,8 @@ At the strongest level a box promises:
   does not see the home, the vault, another repository's files or an outside process.
 - It writes only in the worktree and in a private temporary folder, never to `.git`. The daemon runs
   git, with the repository's programs switched off (`placet.git.run`).
-- It has no network unless the approved plan has it, and never a unix socket.
+- It has no network unless the approved plan has it, and never a unix socket. If the plan names
+  hosts, a proxy outside connects it to those alone (`listen`, `proxy`, `tunnels`).
 - Its environment has a few names, and none of the daemon's keys.
 - It ends when its command ends, with everything that the command started, also if the daemon is
   killed (`run`, `launcher`, `cleanup`).

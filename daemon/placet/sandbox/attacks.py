@@ -135,6 +135,30 @@ def send_udp() -> None:
             time.sleep(0.01)
 
 
+def _ask_for(name: str, port: int) -> None:
+    """Connect to a host as a command with a list of hosts does; directly where there is none."""
+    proxy = os.environ.get("https_proxy", "").rpartition(":")[2]
+    with socket.create_connection(("127.0.0.1", int(proxy)) if proxy else (name, port), 3) as way:
+        if proxy:
+            way.sendall(f"CONNECT {name}:{port} HTTP/1.1\r\n\r\n".encode())
+            _expect(way.recv(64).startswith(b"HTTP/1.1 200 "))
+
+
+def reach_unnamed() -> None:
+    """Reach a service that the plan's list of hosts does not name."""
+    _ask_for("127.0.0.1", _TARGETS["tcp"])
+
+
+def reach_other_name() -> None:
+    """Reach a service of the plan's list of hosts by another name."""
+    _ask_for("localhost", _TARGETS["named"])
+
+
+def reach_named() -> None:
+    """Reach the service that the list names. This is the control: it has to get through."""
+    _ask_for("127.0.0.1", _TARGETS["named"])
+
+
 def connect_unix() -> None:
     """Connect to a socket in the file system (docker, D-Bus, ssh-agent)."""
     with socket.socket(socket.AF_UNIX) as sender:
@@ -257,7 +281,8 @@ def keep_privileges() -> None:
 ATTACKS: tuple[Callable[[], None], ...] = (
     read_secret, list_home, write_outside, write_hook, replace_git_file, inherit_environment,
     read_environ, read_memory, read_command_line, trace, send_signal, connect_tcp, send_udp,
-    connect_unix, connect_shown, connect_abstract, limit_others, read_queue, new_user_namespace,
+    reach_unnamed, reach_other_name, connect_unix, connect_shown, connect_abstract, limit_others,
+    read_queue, new_user_namespace,
     chmod_outside, stat_outside, link_outside, read_shared_tmp, read_shared_memory, allocate,
     fork_many, write_large_file, fill_shared_memory, reserve_disk, change_kernel, io_uring,
     keep_privileges,
@@ -284,5 +309,5 @@ def blocked(attack: Callable[[], None]) -> bool:
 
 if __name__ == "__main__":
     _TARGETS.update(json.loads(sys.argv[1]))
-    tried = [attack for attack in ATTACKS if attack.__name__ in _TARGETS["attacks"]]
+    tried = [attack for attack in (*ATTACKS, reach_named) if attack.__name__ in _TARGETS["attacks"]]
     print(json.dumps({attack.__name__: blocked(attack) for attack in tried}))  # noqa: T201  its output

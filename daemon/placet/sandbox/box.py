@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path, PurePosixPath
 
+from placet.plan.hosts import Host
+
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 
@@ -80,7 +82,9 @@ class Box:
     such as the main repository's `.git`, which contains the worktree's git folder. Landlock
     enforces this only outside the worktree. `readable` are extra tool chains, read-only too. A tool
     chain that contains the worktree or a `hidden` path is never shown whole. `network` shares the
-    machine's network and allows internet sockets; unix sockets stay forbidden.
+    machine's network and allows internet sockets; unix sockets stay forbidden. Without it, `hosts`
+    are what it reaches, at level 3 only; those of them in `private_hosts` may have addresses that
+    are not public.
 
     `checkout` is the repository as its owner prepared it. Its paths `shared`, which git ignores,
     are shown read-only at the same place in the worktree. With `git`, the repository's git folder
@@ -100,6 +104,8 @@ class Box:
     checkout: Path | None = None
     shared: tuple[PurePosixPath, ...] = ()
     git: tuple[Path, Path] | None = None
+    hosts: tuple[Host, ...] = ()
+    private_hosts: tuple[Host, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -126,15 +132,39 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """Connections of a command that asked for the same host and port and had the same result.
+
+    `host` is empty if the command asked for nothing that can be read. `verdict` is `allowed`, or
+    what follows the host's name in a sentence that says why it was refused.
+    """
+
+    host: str
+    port: int
+    verdict: str
+    connections: int
+    sent_bytes: int
+    received_bytes: int
+
+    @property
+    def refusal(self) -> str:
+        """What was refused and why, without a full stop; empty for what was allowed."""
+        what = f"{self.host}:{self.port}" if self.host else "the command"
+        return "" if self.verdict == "allowed" else f"{what} {self.verdict}"
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
     """The result of a command.
 
     `exit_code` is None if the command was killed. Then `killed` says why: `time`, `cancelled`, or
     the limit that it exceeded (`output`, `disk`, `memory`, `processes`). The last line of `stderr`
-    names such a limit. A command that died by a signal has 128 + its number.
+    names such a limit. A command that died by a signal has 128 + its number. `reached` is what a
+    command with hosts connected to or was refused.
     """
 
     exit_code: int | None
     stdout: str
     stderr: str
     killed: str = ""
+    reached: tuple[Reached, ...] = ()

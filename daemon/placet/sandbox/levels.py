@@ -23,17 +23,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 from placet.disk.files import delete_tree
 from placet.errors import ToolError, UserError
+from placet.plan.hosts import NEEDS_LEVEL_3
 from placet.sandbox import seccomp
 from placet.sandbox.box import Box, Level
 from placet.sandbox.brought import linked, mount_points, to_mask
 from placet.sandbox.cleanup import kept_git_file, scratch_prefix, temporary
+from placet.sandbox.reach import Proxy, environment_of_proxy
 from placet.sandbox.seatbelt import profile
 from placet.sandbox.seccomp import Sockets
 from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths, program, see
@@ -61,6 +63,8 @@ class Start:
     """If set, the command writes to it when it is ready and waits for an answer."""
     stdin: socket.socket | None = None
     """The command's standard input, the other end of `handshake`."""
+    proxy: Proxy | None = None
+    """What connects a command to the hosts of its box."""
 
     def spawn(self, **options: Any) -> subprocess.Popen[bytes]:
         """Start it, and close the child's ends."""
@@ -88,8 +92,11 @@ def starting(argv: Sequence[str], box: Box, level: Level, *, terminal: bool) -> 
         raise ToolError("empty_command", "there is no command to run")
     if any("\0" in word for word in argv):
         raise ToolError("invalid_argument", "an argument contains a NUL byte")
+    by_list = bool(box.hosts) and not box.network
     if level is not Level.BUBBLEWRAP:
         box = replace(box, git=None)
+        if by_list:
+            raise ToolError("needs_bubblewrap", NEEDS_LEVEL_3, refused=True)
     seen = see(box)
     command = [program(argv[0], box, seen), *argv[1:]]
     environment = {"PATH": os.pathsep.join(seen.path), "LANG": "C.UTF-8", "TERM": "dumb"}
@@ -98,7 +105,8 @@ def starting(argv: Sequence[str], box: Box, level: Level, *, terminal: bool) -> 
         stack.callback(delete_tree, scratch)
         args = (stack, command, environment, box, seen, scratch)
         if level is Level.BUBBLEWRAP:
-            yield _bubblewrapped(*args, terminal=terminal)
+            proxy = stack.enter_context(closing(Proxy(box))) if by_list else None
+            yield _bubblewrapped(*args, proxy, terminal=terminal)
         else:
             yield _launched(*args, level, terminal=terminal)
 
@@ -135,6 +143,7 @@ def _bubblewrapped(
     box: Box,
     seen: VisiblePaths,
     scratch: Path,
+    proxy: Proxy | None,
     *,
     terminal: bool,
 ) -> Start:
@@ -153,6 +162,10 @@ def _bubblewrapped(
         # It writes a line to its standard input, and starts when it receives one.
         wait = 'echo >&0 && read -r _ && exec "$@" </dev/null'
         limited = ["/bin/sh", "-c", wait, "sh", *limited]
+    if proxy is not None:
+        passed.append(proxy.passed)
+        limited = proxy.before(limited)
+        environment |= environment_of_proxy()
     mounts = _mounts(box, seen, scratch, stack.enter_context(mount_points(box)))
     if box.git is not None:
         common, own = box.git
@@ -175,7 +188,7 @@ def _bubblewrapped(
         "--chdir", str(box.folder), "--", *limited,
     ]  # fmt: skip
     environment |= {"HOME": str(_home())}
-    return Start(launch, environment, tuple(passed), status, None, handshake, stdin)
+    return Start(launch, environment, tuple(passed), status, None, handshake, stdin, proxy)
 
 
 def _home() -> Path:

@@ -11,16 +11,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from placet.errors import PlacetError
+from placet.plan.hosts import NEEDS_LEVEL_3, Host
 from placet.sandbox import attacks, visible_paths
 from placet.sandbox.box import GIB, MIB, Box, BoxLimits, Level
 from placet.sandbox.run import run
+from placet.wording import one_line
 
 _PR_SET_DUMPABLE = 4
 _SOURCE = Path(__file__).with_name("attacks.py")
@@ -34,6 +36,7 @@ _LIMITS = BoxLimits(
     free_bytes=1,
 )
 _folder = partial(TemporaryDirectory, prefix="placet-probe-")
+_ON_LIST = {"connect_tcp", "send_udp", "reach_unnamed", "reach_other_name"}
 _HOLD_S = 3.0  # root's daemon counts processes at least once a second
 
 NAMES = tuple(attack.__name__ for attack in attacks.ATTACKS)
@@ -66,10 +69,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The level that holds, and all findings of the levels that were tried."""
+    """The level that holds, and all findings of the levels that were tried.
+
+    `no_hosts` says why commands reach no host that their plan names; empty if they do.
+    """
 
     level: Level
     findings: tuple[Finding, ...]
+    no_hosts: str = NEEDS_LEVEL_3
 
 
 def probe(wanted: Level | None = None) -> Probe:
@@ -87,10 +94,10 @@ def probe(wanted: Level | None = None) -> Probe:
         if level is Level.NONE and wanted is not Level.NONE:
             break
         if wanted is None or level <= wanted:
-            found = _attack(level)
+            found, no_hosts = _attack(level)
             findings += found
             if all(f.blocked or not f.promised for f in found):
-                return Probe(level, tuple(findings))
+                return Probe(level, tuple(findings), no_hosts)
     return Probe(Level.NONE, tuple(findings))
 
 
@@ -112,7 +119,8 @@ def make_undumpable() -> None:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
 
 
-def _attack(level: Level) -> list[Finding]:
+def _attack(level: Level) -> tuple[list[Finding], str]:
+    """Return what the attacks on a level found, and why commands reach no named host there."""
     with _targets() as (box, targets):
         names = {
             a.__name__
@@ -125,7 +133,8 @@ def _attack(level: Level) -> list[Finding]:
             ran = run(_try(targets, names - alone), box, level)
             bomb = run(_try(targets, alone), box, level) if alone else None
         except PlacetError as error:
-            return [_not_started(level, str(error))]
+            return [_not_started(level, str(error))], NEEDS_LEVEL_3
+        listed, no_hosts = _by_list(box, targets) if level is Level.BUBBLEWRAP else ({}, "")
         written = Path(targets["outside"], "written").exists()
     try:
         results = json.loads(ran.stdout)
@@ -134,15 +143,35 @@ def _attack(level: Level) -> list[Finding]:
                 {"fork_many": True} if "processes]" in bomb.stderr else json.loads(bomb.stdout)
             )
     except json.JSONDecodeError:
-        return [_not_started(level, f"the attacks did not finish: {ran.stderr.strip()[-500:]}")]
+        why = f"the attacks did not finish: {ran.stderr.strip()[-500:]}"
+        return [_not_started(level, why)], NEEDS_LEVEL_3
+    results |= {name: held and results[name] for name, held in listed.items()}
     # the box may have written into its private temporary folder instead
     results["write_outside"] = not written
     gaps = GAPS[level]
     says = {attack.__name__: (attack.__doc__ or "").strip() for attack in attacks.ATTACKS}
-    return [
+    found = [
         Finding(name, bool(held), level, name not in gaps, says[name])
         for name, held in results.items()
     ]
+    return found, no_hosts if level is Level.BUBBLEWRAP else NEEDS_LEVEL_3
+
+
+def _by_list(box: Box, targets: dict[str, Any]) -> tuple[dict[str, bool], str]:
+    """Attack a list that names one service; return what was blocked, and why that was not reached.
+
+    If the list lets something else through, the level does not hold.
+    """
+    named = (Host("127.0.0.1", targets["named"]),)
+    listed = replace(box, hosts=named, private_hosts=named)
+    try:
+        ran = run(_try(targets, {*_ON_LIST, "reach_named"}), listed, Level.BUBBLEWRAP)
+        results: dict[str, bool] = json.loads(ran.stdout)
+    except (PlacetError, json.JSONDecodeError) as error:
+        return {}, one_line(str(error))
+    is_refused = results.pop("reach_named")
+    why = "; ".join(row.refusal for row in ran.reached) or "the proxy was not reached"
+    return results, f"a host that a list names was not reached: {why}" if is_refused else ""
 
 
 def _try(targets: dict[str, Any], names: set[str]) -> list[str]:
@@ -189,6 +218,7 @@ def _targets() -> Iterator[tuple[Box, dict[str, Any]]]:
             "repository": str(repository),
             "tmp": str(tmp / "left"),
             "tcp": _listen(stack, socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+            "named": _listen(stack, socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
             "udp": _listen(stack, socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
             "abstract": canary,
             "memory_bytes": _LIMITS.memory_bytes,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from placet.errors import ToolError, UserError
-from placet.sandbox.box import Box, BoxLimits, Level, Ran
+from placet.sandbox.box import Box, BoxLimits, Level, Ran, Reached
 from placet.sandbox.cleanup import delete_special_files, temporary
 from placet.sandbox.levels import Start, starting
 
@@ -212,12 +212,15 @@ def run(
                 watch.follow(began + box.limits.timeout_s, cancelled)
             finally:
                 watch.close()
+        reached = start.proxy.report() if start.proxy is not None else ()
     if sys.platform == "linux":
         delete_special_files(box.worktree)
     stdout, stderr = watch.stdout.text(), watch.stderr.text()
     if not watch.verdict:
-        return Ran(_exit_code(watch.messages(), stderr, level), stdout, stderr)
-    return Ran(None, stdout, stderr + _exceeded(watch.verdict, box.limits), watch.verdict)
+        code = _exit_code(watch.messages(), stderr, level)
+        return Ran(code, stdout, stderr, reached=reached)
+    stderr += _exceeded(watch.verdict, box.limits)
+    return Ran(None, stdout, stderr, watch.verdict, reached)
 
 
 def _exceeded(verdict: str, limits: BoxLimits) -> str:
@@ -232,8 +235,10 @@ def _exceeded(verdict: str, limits: BoxLimits) -> str:
     return f"\n[killed: {used_up[verdict]}]" if verdict in used_up else ""
 
 
-def exec_in_box(argv: Sequence[str], box: Box, level: Level) -> int:
-    """Run `argv` in the same box with the caller's terminal or pipes; return the exit code.
+def exec_in_box(argv: Sequence[str], box: Box, level: Level) -> tuple[int, tuple[Reached, ...]]:
+    """Run `argv` in the same box with the caller's terminal or pipes.
+
+    Return the exit code, and what it reached of the box's hosts.
 
     Call it from the main thread: Ctrl-C goes to the command. There is no time limit. A command that
     died by a signal gives 128 + its number. Raises as `run`.
@@ -244,7 +249,8 @@ def exec_in_box(argv: Sequence[str], box: Box, level: Level) -> int:
             start.spawn().wait()
         finally:
             signal.signal(signal.SIGINT, before)
-        return _exit_code(_messages(start.status.read()), "", level)
+        reached = start.proxy.report() if start.proxy is not None else ()
+        return _exit_code(_messages(start.status.read()), "", level), reached
 
 
 class _Watch:

@@ -222,6 +222,8 @@ class Outcome:
     took_s: float = 0.0
     ends: Any = None
     """The arguments of the call that ended the conversation."""
+    hosts: tuple[Mapping[str, Any], ...] = ()
+    """What a command reached or was refused, as journal rows have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +272,11 @@ class Toolbox:
             )
         if isinstance(result, Args):
             return Outcome("", ok=True, ends=result)
+        facts = result if isinstance(result, dict) else {}
+        hosts = tuple(redacted(facts.pop("hosts", ()), self.place.secrets))
         content, image = self._shown(result)
-        exit_code = result.get("exit_code") if isinstance(result, dict) else None
-        return Outcome(content, ok=True, exit_code=exit_code, image=image)
+        exit_code = facts.get("exit_code")
+        return Outcome(content, ok=True, exit_code=exit_code, image=image, hosts=hosts)
 
     def failed(self, error: ToolError) -> Outcome:
         """Return an error as the result of a call."""

@@ -73,7 +73,11 @@ class ScopeArgs(Args):
         description="Commands that may run, each the beginning of an argument list: "
         '"python -m pytest -q".',
     )
-    network: bool = Field(default=False, description="Whether commands may use the network.")
+    network: bool | list[str] = Field(
+        default=False,
+        description="The hosts that commands may reach, by TLS on port 443: "
+        '["packages.example", "*.cdn.example", "git.example:8443"]. true opens everything.',
+    )
     shell: bool = Field(default=False, description="Whether a shell may be used.")
 
 
@@ -142,7 +146,13 @@ class RequestScope(Args):
         default_factory=list,
         description="Further commands to run, each the beginning of an argument list.",
     )
-    network: bool = Field(default=False, description="Whether commands may use the network.")
+    network: bool = Field(
+        default=False, description="Whether commands may use the whole network; prefer `hosts`."
+    )
+    hosts: list[str] = Field(
+        default_factory=list,
+        description='Further hosts that commands may reach: "packages.example".',
+    )
 
 
 class Finish(Args):
@@ -202,7 +212,7 @@ REQUEST_SCOPE = Tool(
     RequestScope,
     Effect.CONTROL,
     _steer,
-    subject=("write", "run"),
+    subject=("write", "run", "hosts"),
 )
 FINISH = Tool(
     "finish",

@@ -7,19 +7,22 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import Field
 
 from placet.chat.guards import Effect
 from placet.errors import ToolError
-from placet.sandbox.box import NO_SANDBOX, Box, Level
+from placet.plan.scope import Scope
+from placet.sandbox.box import NO_SANDBOX, Box, Level, Ran
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace, refusal
 
 # Longest argument that Linux passes on (MAX_ARG_STRLEN of execve(2)).
 MAX_WORD_BYTES = 128 * 1024 - 1
+MOST_HOSTS = 20
+"""Most hosts that a journal row, and a result, names for one command."""
 # All of them together; Linux and macOS pass on at least that many besides the environment.
 MAX_WORDS_BYTES = 512 * 1024
 
@@ -54,6 +57,8 @@ def run_in_box(
 ) -> dict[str, Any]:
     """Run a command that policy allows; return exit_code, stdout, stderr and timed_out.
 
+    With hosts in the plan also `hosts`, for the journal: which it reached or was refused.
+
     Raises ToolError, UserError.
     """
     sizes = [len(os.fsencode(word)) for word in argv]
@@ -83,19 +88,26 @@ def run_in_box(
         raise
     # Before all else: nothing can be recorded on a full disk.
     undone = f"\n[{place.undo(began_ns)}]" if ran.killed == "disk" else ""
-    output, network = ran.stdout + ran.stderr, place.scope.network
-    reasons = "" if ran.exit_code == 0 else sandbox_reasons(output, network=network)
+    reasons = sandbox_reasons(ran.stdout + ran.stderr, place.scope) if ran.exit_code else ""
     return {
         "exit_code": ran.exit_code,
         "stdout": ran.stdout,
-        "stderr": ran.stderr + reasons + undone,
+        "stderr": ran.stderr + reasons + undone + _refused(ran),
         "timed_out": ran.killed == "time",
+        **({"hosts": [asdict(row) for row in ran.reached[:MOST_HOSTS]]} if ran.reached else {}),
     }
+
+
+def _refused(ran: Ran) -> str:
+    """Return a line for each connection that was refused."""
+    lines = [f"\n[refused: {row.refusal}]" for row in ran.reached if row.refusal]
+    more = f"\n[and {len(lines) - MOST_HOSTS} more]" if len(lines) > MOST_HOSTS else ""
+    return "".join(lines[:MOST_HOSTS]) + more
 
 
 def _has_dependencies(box: Box) -> bool:
     tops = (top for top in (box.worktree, box.checkout) if top is not None)
-    return box.network or any((top / "node_modules").is_dir() for top in tops)
+    return box.network or bool(box.hosts) or any((top / "node_modules").is_dir() for top in tops)
 
 
 # what a failed command says, and what is behind it
@@ -122,16 +134,20 @@ _REASONS = (
     ),
     (
         r"(?i)could not resolve host|temporary failure in name resolution|\bEAI_AGAIN\b",
-        "commands have no network, unless the plan has `network = true`",
+        "commands have no network, unless the plan names hosts in `network`, or has "
+        "`network = true`",
     ),
 )
+_BY_PROXY = "commands reach hosts only through the proxy in `https_proxy`, by TLS"
 
 
-def sandbox_reasons(output: str, *, network: bool) -> str:
+def sandbox_reasons(output: str, scope: Scope) -> str:
     """Return sentences about the sandbox, if it may be why a command with this output failed."""
     found = [why for pattern, why in _REASONS if re.search(pattern, output)]
-    if network:
-        found = [why for why in found if not why.startswith("commands have no network")]
+    offline = [why for why in found if why.startswith("commands have no network")]
+    if offline and (scope.network or scope.hosts):
+        found.remove(offline[0])
+        found += [_BY_PROXY] if scope.hosts else []
     return "".join(f"\n[placet: {why}.]" for why in found)
 
 

@@ -70,6 +70,11 @@ def test_first_request_stays_small(tmp_path: Path, tools: str, most: int) -> Non
     assert len(request.encode()) < most
 
 
+def test_planner_in_a_circle_is_shown_the_call(tmp_path: Path) -> None:
+    asks = planned(bare_vault(tmp_path), says(("read_file", {"path": "a.md"})), "Say hello.\n")
+    assert '"scope": {"write"' in str(asks[2].turns[-1])
+
+
 def test_literal_step_that_reads_is_refused(tmp_path: Path) -> None:
     reads = {**PLAN["steps"][0], "actions": [{"tool": "read_file", "params": {"path": "a.md"}}]}
     vault = bare_vault(tmp_path)

@@ -209,7 +209,8 @@ EXAMPLE = (
 )
 """The call that a silent model is shown. Qwen2.5-Coder-1.5B copies one without parts in `<>`."""
 
-WAY_OUT = "call `submit_plan` with what you know by now"
+WAY_OUT = f"call `submit_plan` with what you know by now, as in {json.dumps(EXAMPLE[1])}"
+"""What a model in a circle is told. Qwen2.5-Coder-1.5B goes on only if it is shown the call."""
 
 
 @dataclass(slots=True)

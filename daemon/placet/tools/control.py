@@ -75,8 +75,8 @@ class ScopeArgs(Args):
     )
     network: bool | list[str] = Field(
         default=False,
-        description="The hosts that commands may reach, by TLS on port 443: "
-        '["packages.example", "*.cdn.example", "git.example:8443"]. true opens everything.',
+        description="Hosts that commands may reach by TLS: "
+        '["packages.example", "*.cdn.example", "git.example:8443"]; true: everything.',
     )
     shell: bool = Field(default=False, description="Whether a shell may be used.")
 

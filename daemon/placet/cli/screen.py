@@ -421,7 +421,7 @@ def _notes(found: Status) -> Iterator[list[RenderableType]]:
     used = {
         visible(path)
         for case in found.cases
-        for path in (case.request, case.plan, case.asking.path if case.asking is not None else "")
+        for path in (case.request, case.plan, case.report, case.asking.path if case.asking else "")
     }
     for path, why in found.explained.items():
         sort = "remark" if path in used else "unusable"

@@ -163,7 +163,7 @@ def why(site: Site, ident: str) -> WhySo:
             if new := _unread(site, ident):
                 return new
             raise
-        its = set(map(visible, case.places))
+        its = set(map(visible, (*case.places, case.outcome.report_path)))
         notices = [sentence for path, sentence in explained.items() if path in its]
         notices += disk_trouble(site.state.journal)
         notices += [

@@ -12,7 +12,7 @@ from itertools import takewhile
 from operator import is_
 
 from placet.case.approval import may_begin
-from placet.case.case import Case, NoteSeen
+from placet.case.case import Branch, Case, NoteSeen
 from placet.case.decide import stamp_new
 from placet.case.intents import EDITS, Intent
 from placet.case.life_cycle import OPEN, State
@@ -99,7 +99,13 @@ class Decider:
                 job.hold.set()  # until its plan is found, or counts as gone
 
     def _places(self) -> Set[str]:
-        return {path for case in self.state.cases.values() for path in case.places}
+        places = {path for case in self.state.cases.values() for path in case.places}
+        return places | {branch.report_path for branch in self._refused()}
+
+    def _refused(self) -> list[Branch]:
+        """Return the branches whose report has a decision that was not done."""
+        watched = self.state.cases.watched.values()
+        return [branch for branches in watched for branch in branches if branch.refused]
 
     def _unjudged(self, found: NotesByOwner, busy: Set[str]) -> Set[str]:
         """Return the paths of notes whose side notes stay as they are."""
@@ -328,6 +334,8 @@ class Decider:
         for trace, why in state.waits.sentences().items():
             if (path := state.cases[trace].request_path) and path in notes:
                 notices.setdefault(path, why)
+        for branch in self._refused():
+            notices[branch.report_path] = branch.refused
         if state.waits.hold is not None:
             notices[MODEL] = state.waits.hold.notice
         for trace in found.of_case.keys() - busy - self.mistakes.keys():

@@ -101,11 +101,16 @@ class SideNotes:
             sides.setdefault(side_of(path), []).append((path, why))
         more = forgets = False
         own = {mark for marks in self.written.values() for mark in marks.split()}
-        for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
+        # the folder of reports is not listed
+        of_reports = {side_of(path) for path in self.written if path.startswith(Folder.REPORTS)}
+        kept = sides.keys() | {side_of(path) for path in unsure}
+        for side in sorted((set(there) | of_reports) - kept):
             try:
                 raw, _ = self.vault.read(side)
                 if words_of(raw) in own:
                     self.vault.remove(side, sha256(raw))
+            except Gone:
+                continue  # you deleted it
             except Stale:
                 more = True  # it is being edited; the next look decides again
             except (NotAFile, TooLarge):

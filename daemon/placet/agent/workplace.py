@@ -14,7 +14,7 @@ from placet.activity import Action, Actor, Entity
 from placet.agent.day_budget import DayBudget
 from placet.agent.dependencies import Brought, bring_into, brought, overlaps, why_elsewhere
 from placet.agent.record import Carrier, Postponed, Record
-from placet.case.waiting import ALLOW_HISTORY, WaitReason
+from placet.case.waiting import ALLOW_HISTORY, CONTINUES, WaitReason
 from placet.chat.budget import Price
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
@@ -367,7 +367,7 @@ To let placet make it one: `{ALLOW_HISTORY}`, or `placet init --history`.
 To work in a repository instead: write `portal: NAME` into this request's properties \
 (`placet portal list` names them, \
 `placet portal add NAME PATH` adds one).
-Then this request continues by itself."""
+{CONTINUES}"""
 
 
 def _too_much(size: Size, table: VaultTable) -> str:
@@ -385,7 +385,7 @@ def _too_much(size: Size, table: VaultTable) -> str:
         "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: "
         "a line for each kind or folder in a file named `.gitignore` in the vault.\n"
         "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
-        "Then this request continues by itself."
+        + CONTINUES
     )
 
 

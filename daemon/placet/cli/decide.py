@@ -143,6 +143,8 @@ def _approve(
         if asks:
             seen = _confirmed(case.request_id, proposal_text(found), raw)
     done = decide(site, case, "approve", remarks, bound=bound, seen=seen)
+    if not (waits or done.is_pending or asks_for_more(case)):
+        then = "the daemon checks it and starts the mission"  # files may have changed under it
     _done(site, done, "approved", then, as_json=as_json)
     if waits:
         say(waits)

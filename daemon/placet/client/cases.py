@@ -17,22 +17,26 @@ from typing import Any
 
 from placet.activity import Action
 from placet.agent.day_budget import used_today
+from placet.agent.prompts import digests_of, notes_of_agent
+from placet.case.approval import ONCE_MORE, changed_instructions, changed_model
 from placet.case.callout import PlanSummary, plan_summary, results_in_doubt
 from placet.case.case import CASE_JSON, Asking, Case
 from placet.case.estimate import Estimate, estimate
 from placet.case.intents import Intent
-from placet.case.life_cycle import DRAFTING, OPEN, OVER, State
+from placet.case.life_cycle import DRAFTING, OPEN, OVER, WORKING, State
 from placet.case.notes import body_of, digest_of
 from placet.case.question_note import question_in
 from placet.case.story import more_scope
-from placet.case.waiting import Hold, WaitReason
+from placet.case.waiting import Hold, WaitReason, asks_about_history
 from placet.chat.budget import Amount, Complexity
 from placet.chat.messages import ModelErrorKind, ToolUse
 from placet.client.notes import text_if_readable
 from placet.client.rows import Row, as_row
 from placet.client.site import Site, find
+from placet.disk.confine import Root
 from placet.disk.scan import Found
 from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.host.answering import answer_under_way
 from placet.host.clock import Clock, wall
 from placet.host.intents import waiting_in
@@ -43,7 +47,9 @@ from placet.journal.writes import BodyDamaged
 from placet.loop.build import pricing
 from placet.note.frontmatter import read_note, stamp
 from placet.note.paths import QUEUES, Folder
+from placet.note.paths import show as visible
 from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +137,19 @@ class CaseLine:
     """Of a mission that runs."""
     answer: str = ""
     """What its model does now, if an answer takes long."""
+    needs: str = ""
+    """What its work needs of a person first, or why an approval would not start it."""
 
     @property
     def waits_for_you(self) -> bool:
-        """Whether a person can decide on a plan, a wider scope or a question.
+        """Whether a person can decide on a plan, a wider scope or a question, or has to act.
 
         A plan that failed, or could not be revised, awaits that as it was.
         """
         if self.intent:
             return False
+        if self.needs and self.state in WORKING:
+            return True
         failed = self.state is State.FAILED and self.plan.startswith(f"{Folder.PLANS}/")
         return failed or self.state in (State.REVIEW, State.ASKING)
 
@@ -294,7 +304,32 @@ def case_line(
         model_trouble=_model_trouble(reader, case) if case.is_working else None,
         progress=_progress(site, reader, case, team) if case.acting is State.RUNNING else None,
         answer=answer_under_way(site.state.journal.parent, case.trace_id),
+        needs=needs_of(site, folder, reader, case),
     )
+
+
+def needs_of(site: Site, folder: Vault, reader: Reader, case: Case) -> str:
+    """Return what a person has to do before work on a case begins; empty for nothing."""
+    if case.state in DRAFTING:
+        notices = {row.path: row.detail for row in reader.seen()}
+        return asks_about_history(notices.get(visible(case.request_path), ""))
+    if case.state is not State.REVIEW or (raw := text_if_readable(folder, case.plan.path)) is None:
+        return ""
+    with suppress(PlanProblems):
+        return shown_again(site, case, parse_plan(body_of(raw)))
+    return ""
+
+
+def shown_again(site: Site, case: Case, plan: Plan) -> str:
+    """Return why placet would show an approved plan to you once more; empty if it would not."""
+    if all(step.actions for _, step in plan.kept):
+        return ""  # it needs no model
+    why = changed_model(case, site.configured().model.who)
+    if not why:
+        with suppress(OSError, UserError), Root(site.vault, writable=False) as vault:
+            notes = notes_of_agent(vault, case.request.agent, [])
+            why = changed_instructions(case, digests_of(notes))
+    return f"{why} {ONCE_MORE}" if why else ""
 
 
 def _model_trouble(reader: Reader, case: Case) -> str | None:
@@ -551,7 +586,8 @@ def ended_about(site: Site, text: str, known: Collection[str]) -> list[CaseLine]
 
 def plans(site: Site) -> list[CaseLine]:
     """Return what awaits a decision: what is asked first, then plans; of each the oldest first."""
-    return [case for case in status(site).cases if case.waits_for_you]
+    cases = status(site).cases
+    return [case for case in cases if case.waits_for_you and case.state not in WORKING]
 
 
 def show(site: Site, ident: str) -> ShownCase:

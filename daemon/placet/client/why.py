@@ -29,6 +29,7 @@ from placet.client.cases import (
     disk_trouble,
     has_begun,
     last_moment,
+    needs_of,
     waits_for_model,
 )
 from placet.client.notes import text_of
@@ -197,6 +198,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     with Vault(site.vault) as folder:
         is_draft = case.acting in DRAFTING and _is_draft(folder, case.request_path)
         asked = asked_of(folder, reader, case)
+        needs = needs_of(site, folder, reader, case)
         plan = text_of(folder, case.plan.path) if case.state is State.REVIEW else None
     if case.state is State.FAILED and case.outcome.report_path:
         failed = failed_mission(reader, case, of_last_mission(rows))
@@ -225,7 +227,9 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         quiet_s = config.vault.quiet_s
         reason = f"placet plans it once the note has stayed unchanged for {quiet_s:g} s."
     working = case.is_working and case.acting is not State.RUNNING
-    if not config.daemon.paused and notices and working:
+    if working and needs:
+        reason, helps = f"It waits for you: {needs}", () if runs else helps
+    elif not config.daemon.paused and notices and working:
         reason = f"Since {case.since} it is {case.state.title}. What blocks it, or was noticed:"
         follow = "Do what it says; the work then resumes. Follow it: placet journal --follow"
         helps = (follow,) if runs else helps
@@ -237,6 +241,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     if plan is not None and not body_of(plan).strip():
         helps = (f"{text_back(case.request_id)}.",)
     reasons = [reason, *_asks(asked)]
+    reasons += [needs] if needs and not working else []
     if case.is_working and (waits := waits_for_model(reader)) is not None:
         held = f"Since {waits.since} all work waits for the model: {waits.notice}"
         reasons = [held] if runs and case.acting is not State.RUNNING else [reason, held]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placet.case.life_cycle import State
+from placet.case.life_cycle import DRAFTING, WORKING, State
 from placet.client.cases import Asked, CaseLine, Progress, Today
 from placet.client.texts import first_line, on_one_line
 from placet.note.paths import show as visible
@@ -44,11 +44,15 @@ def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
         return f"`placet {case.intent}` waits for the daemon"
     if case.paused:
         return "waits, as work is paused (placet resume)"
+    if case.needs and case.state in DRAFTING:
+        return f"waits for you: {case.needs}"
     now = case.state.title
     if not daemon and case.state.next_step:
         now = f"{case.state.next_step} when a daemon runs"
     if case.carrier is not None and case.carrier.now:
         now = case.carrier.now
+    elif daemon and case.begun is False and held:
+        return "waits for the model, as all work does"
     elif daemon and case.begun is False:
         now = "is planned once you stop writing, or a place is free"
     failed = visible(case.model_trouble or "") if daemon else ""
@@ -85,7 +89,7 @@ def _detail(case: CaseLine) -> str:
     said = "".join(f": {visible(doubt)}" for doubt in case.doubts[:1])
     if case.state is State.COMPLETED and not case.commit:
         return f"{said}: nothing was changed"
-    if not case.branch:
+    if not case.branch or case.state in WORKING:  # the branch is of an earlier mission
         return said
     return f"{said}: {visible(case.branch)}" + (f", {case.became}" if case.became else "")
 

@@ -260,6 +260,7 @@ class Loop:
         now = self.ports.config
         self.intake.quiet_s = now.vault.quiet_s
         if (now.model, now.limits) != (before.model, before.limits):
+            self.state.dirty = True  # plans may be for another model
             self.state.waits.try_now()
             self.state.waits.try_again(WaitReason.ROOM)
         if now.vault != before.vault:

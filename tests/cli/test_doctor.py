@@ -21,7 +21,7 @@ from placet.cli.doctor import doctor
 from placet.cli.main import COMMANDS
 from placet.errors import UserError
 from placet.sandbox.box import Level
-from placet.sandbox.probe import Probe
+from placet.sandbox.probe import Finding, Probe
 from vaultkit import TestVault, make_vault
 
 
@@ -260,3 +260,11 @@ def test_doctor_says_what_landlock_lacks(
     assert line["state"] == ("warn" if accepted else "bad")
     assert ("commands.sandbox landlock" in line["helps"]) is not accepted
     assert "modes and times" in line["helps"]
+
+
+def test_gaps_of_sandbox_are_sentences(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    gap = Finding("stat_outside", False, Level.LANDLOCK, False, "Learn that a file exists.")
+    monkeypatch.setattr("placet.cli.doctor.probe", lambda: Probe(Level.LANDLOCK, (gap,)))
+    (line,) = [line for line in doctor(vault.site) if line["what"] == "sandbox"]
+    assert "A command can: learn that a file exists." in line["found"]
+    assert "stat_outside" not in line["found"]

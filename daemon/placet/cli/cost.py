@@ -76,8 +76,8 @@ def _remarks(found: Mapping[str, Any]) -> list[str]:
         )
     if unanswered := total["unanswered"]:
         remarks.append(
-            f"{counted(unanswered, 'call')} got no answer, and may have used "
-            f"{total['lost_tokens']:,} tokens: counted at the most that it can be"
+            f"{counted(unanswered, 'call')} failed. placet counts the most that they can have "
+            f"cost: {total['lost_tokens']:,} tokens"
         )
     if since := found["since"]:
         remarks.append(f"Since {shown_time(since)}")

@@ -12,7 +12,7 @@ from placet.case.case import Case
 from placet.case.explain import state_sentence
 from placet.cli.options import ident_argument, idents_argument, json_option, site_option
 from placet.cli.screen import wider_scope
-from placet.cli.terminal import colour, echo, out, say
+from placet.cli.terminal import agreed, colour, echo, out, say
 from placet.client.decisions import (
     Done,
     Proposal,
@@ -153,7 +153,7 @@ def _approve(
 def _confirmed(ident: str, shown: str, seen: bytes) -> bytes:
     """Show what would be approved and ask; return the text that was seen."""
     echo(shown, err=True)
-    if not click.confirm("Approve it?", err=True):
+    if not agreed("Approve it?"):
         raise UserError(
             "Not approved; nothing was changed.", f"Read all of it: placet show {ident}"
         )

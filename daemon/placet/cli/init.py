@@ -20,7 +20,7 @@ from placet.agent.workplace import VAULT_EXCLUDES
 from placet.case.notes import ASKS, inspect_note
 from placet.chat.budget import DEFAULT_PRICES
 from placet.cli.portals import add_portal, propose
-from placet.cli.terminal import echo, say
+from placet.cli.terminal import agreed, echo, say
 from placet.client.model_setup import fit
 from placet.client.site import Site, here
 from placet.disk.errors import AlreadyThere, Unreadable
@@ -454,7 +454,7 @@ def _confirm_home(place: Path, *, asks: bool) -> None:
     """Ask before the home folder becomes a vault. Raises UserError (exit code 2) without a yes."""
     if place.resolve() != Path.home().resolve():
         return
-    if not (asks and click.confirm("placet: That is your home folder. Continue?", err=True)):
+    if not (asks and agreed("placet: That is your home folder. Continue?")):
         raise UserError(
             f"{visible(str(place))} is your home folder. Nothing was made.",
             "Name a folder for the vault: placet init ~/vault. If you mean your home folder: "
@@ -565,9 +565,7 @@ def _ask_for_history(place: Path, named: str, *, asks: bool) -> bool | None:
         "(`portal: NAME`) needs none."
     )
     if asks:
-        return click.confirm(
-            "placet: May placet keep a history of this vault?", default=default, err=True
-        )
+        return agreed("placet: May placet keep a history of this vault?", default=default)
     where = "" if named == "." else f" {shlex.quote(named)}"
     say(
         f"It may keep one. To forbid it: placet init{where} --no-history"

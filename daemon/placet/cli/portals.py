@@ -18,7 +18,7 @@ from placet.agent.workplace import Bounds, brought_by
 from placet.case.case import CASE_JSON
 from placet.case.life_cycle import OPEN
 from placet.cli.options import json_option, site_option
-from placet.cli.terminal import colour, out, say
+from placet.cli.terminal import agreed, colour, out, say
 from placet.client.site import Site, here
 from placet.errors import ToolError, UserError
 from placet.git.repository import (
@@ -189,7 +189,7 @@ def propose(site: Site, name: str) -> None:
     say(f"Commands need these lines in [portals.{name}] of System/placet.toml:")
     for key, values in wanted.items():
         click.echo(f"  {key} = {json.dumps(values)}", err=True)
-    if sys.stdin.isatty() and click.confirm("placet: Add them?", default=True, err=True):
+    if sys.stdin.isatty() and agreed("placet: Add them?", default=True):
         change(
             site.vault,
             site.env,

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from placet.cli.init import DEMO_NAME, KEY, fitting_name, is_here
 from placet.cli.options import json_option, site_option
-from placet.cli.terminal import out, say
+from placet.cli.terminal import agreed, out, say
 from placet.client.model_setup import Fit, fit, unkept_limit
 from placet.client.site import Site
 from placet.client.texts import json_text
@@ -250,7 +250,7 @@ def config_accept_command(site: Site, yes: bool) -> None:
         say("All settings are accepted.")
         return
     click.echo("\n".join(_differences(shown)))
-    if not (yes or click.confirm("Accept them on this machine?", err=True)):
+    if not (yes or agreed("Accept them on this machine?")):
         say("nothing was accepted")
         sys.exit(1)
     config = load(site.vault)

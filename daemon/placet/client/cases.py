@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from placet.activity import Action
-from placet.agent.day_budget import used_today
+from placet.agent.day_budget import day_of, used_today
 from placet.agent.prompts import digests_of, notes_of_agent
 from placet.case.approval import ONCE_MORE, changed_instructions, changed_model
 from placet.case.callout import PlanSummary, plan_summary, results_in_doubt
@@ -41,6 +41,7 @@ from placet.host.answering import answer_under_way
 from placet.host.clock import Clock, wall
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
+from placet.journal.costs import CallSums
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.journal.writes import BodyDamaged
@@ -50,6 +51,7 @@ from placet.note.paths import QUEUES, Folder
 from placet.note.paths import show as visible
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan
+from placet.wording import rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,10 @@ class Today:
     cost_usd: float | None
     day_tokens: int | None
     day_usd: float | None
+    priced_usd: float = 0.0
+    """Of a cost that is not known: the part of it that is."""
+    unpriced_calls: int = 0
+    """Calls whose price is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,6 +519,7 @@ def status(site: Site) -> Status:
     unusable: dict[str, str] = {}
     stuck: list[str] = []
     today, waits = Amount(), None
+    calls: tuple[CallSums, ...] = ()
     last_event = ""
     intents = waiting_in(state.intents)
     asked = {one.trace_id: one for one in intents}
@@ -523,7 +530,10 @@ def status(site: Site) -> Status:
                 shown = _latest(reader, asked, notes)
                 earlier = reader.count_cases() - len(shown)
                 cases = [case_line(site, folder, reader, case, asked) for case in shown]
-                today = used_today(reader, Clock().wall(), pricing(config))
+                now, price = Clock().wall(), pricing(config)
+                today = used_today(reader, now, price)
+                if today.usd is None:
+                    calls = reader.calls.sums_since(rfc3339(day_of(now)[0]), price)
                 waits = waits_for_model(reader)
                 unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
                 errors = {command.error for command in reader.pending_commands() if command.error}
@@ -548,6 +558,8 @@ def status(site: Site) -> Status:
             as_float(today.usd),
             config.limits.day_tokens or None,
             as_float(config.limits.day_usd) or None,
+            sum(one.usd for one in calls),
+            sum(one.unknown for one in calls),
         ),
     )
 

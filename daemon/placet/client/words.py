@@ -66,8 +66,12 @@ def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
 def today_words(used: Today) -> str:
     """Return today's use of the model against the day's limits."""
     usd = f" of ${used.day_usd:.2f}" if used.day_usd else ""
+    cost = dollars(used.cost_usd)
+    if used.unpriced_calls and used.priced_usd:
+        cost, usd = dollars(used.priced_usd), ""
+        cost += f", and {counted(used.unpriced_calls, 'call')} without a known price"
     tokens = f" of {used.day_tokens:,}" if used.day_tokens else ""
-    return f"{dollars(used.cost_usd)}{usd}, {used.tokens:,}{tokens} tokens"
+    return f"{cost}{usd}, {used.tokens:,}{tokens} tokens"
 
 
 def asks(asked: Asked) -> str:

@@ -100,9 +100,18 @@ class Decider:
             if not its.plans and intake.is_missing(state.cases[job.trace_id].plan.path):
                 job.hold.set()  # until its plan is found, or counts as gone
 
-    def _places(self) -> Set[str]:
-        places = {path for case in self.state.cases.values() for path in case.places}
-        return places | {branch.report_path for branch in self._refused()}
+    def _places(self) -> dict[str, tuple[str, str]]:
+        """Return by path whose notes cases have: trace_id and request_id."""
+        cases = self.state.cases
+        places = {
+            path: (case.trace_id, case.request_id)
+            for case in cases.values()
+            for path in case.places
+        }
+        refused = self._refused()
+        return places | {
+            one.report_path: (one.trace_id, cases[one.trace_id].request_id) for one in refused
+        }
 
     def _approved_in_vain(self, case: Case, plan: NoteSeen) -> str:
         """Return why an approval would not start a plan in review: it is for another model."""

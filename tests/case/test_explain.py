@@ -20,6 +20,7 @@ from placet.case.explain import (
     continued_request,
     explain_state,
     of_last_mission,
+    refused_calls,
     what_happened,
 )
 from placet.case.life_cycle import State
@@ -142,6 +143,19 @@ def test_failure_is_explained_in_four_sentences() -> None:
         "Refused: `write_file x`, `write_file y`.",
         "Its work is saved at `refs/placet/failed/x`: 2 changed files.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error_type", "said"),
+    [
+        ("outside_scope", "Refused: `write_file x`."),
+        ("path_denied", "Refused: `write_file x` (no mission may use that path)."),
+        ("of.tomorrow", "Refused: `write_file x`."),
+    ],
+)
+def test_refused_call_says_why(error_type: str, said: str) -> None:
+    details = {"tool": "write_file", "target": "x", "error_type": error_type}
+    assert refused_calls([Row(1, "tool.refused", details)]) == said
 
 
 def test_failed_calls_are_escaped_in_explanation() -> None:

@@ -662,3 +662,9 @@ def test_comments_anywhere_change_no_step(steps: Sequence[Step], data: Any) -> N
     assert parse_plan(answered) == bare
     kept = comments(f"{render_plan(bare)}\n{kept_comments(answered)}")
     assert [c.answered for c in kept] == [True] * len(put)
+
+
+def test_quoted_comment_has_no_needless_backslash() -> None:
+    comment = Comment("1. Say *hello*", answered=False)
+    told = changes_since(1, "# A\n", "# B\n", [(comment, "Yes.")])
+    assert "> - Comment: “1. Say \\*hello\\*”\n" in told

@@ -263,8 +263,10 @@ def test_doctor_says_what_landlock_lacks(
 
 
 def test_gaps_of_sandbox_are_sentences(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
-    gap = Finding("stat_outside", False, Level.LANDLOCK, False, "Learn that a file exists.")
+    gap = Finding(
+        "stat_outside", blocked=False, level=Level.LANDLOCK, promised=False, detail="Learn a fact."
+    )
     monkeypatch.setattr("placet.cli.doctor.probe", lambda: Probe(Level.LANDLOCK, (gap,)))
     (line,) = [line for line in doctor(vault.site) if line["what"] == "sandbox"]
-    assert "A command can: learn that a file exists." in line["found"]
+    assert "A command can: learn a fact." in line["found"]
     assert "stat_outside" not in line["found"]

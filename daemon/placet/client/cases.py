@@ -17,7 +17,7 @@ from typing import Any
 
 from placet.activity import Action
 from placet.agent.day_budget import day_of, used_today
-from placet.agent.prompts import digests_of, notes_of_agent
+from placet.agent.instruction_notes import digests_of, notes_of_agent
 from placet.case.approval import ONCE_MORE, changed_instructions, changed_model
 from placet.case.callout import PlanSummary, plan_summary, results_in_doubt
 from placet.case.case import CASE_JSON, Asking, Case
@@ -385,12 +385,15 @@ def carrier(site: Site, reader: Reader, case: Case) -> Carrier | None:
 
 def call_under_way(reader: Reader, case: Case) -> str:
     """Return the call that a mission makes now, such as a long command; empty for none."""
-    from placet.agent.record import CALL, LITERAL, Begun, Key, Recorded
+    from placet.agent.record import CALL, LIFE, LITERAL, Begun, Key, Recorded
     from placet.agent.tool_calls import target  # loads all tools
 
     calls = (f"{CALL.key}:", f"{LITERAL.key}:")
     with suppress(BodyDamaged):
-        last = next(iter(reader.records(case.trace_id, case.generation, last=True)), None)
+        # a daemon that resumes the call writes that it began before the outcome
+        lives = f"{LIFE.key}:"
+        found = reader.records(case.trace_id, case.generation, last=True, but=lives)
+        last = next(iter(found), None)
         if last is not None and last.kind == "intent":
             entry = Key(last.key, Begun)
             record = Recorded()

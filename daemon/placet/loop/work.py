@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action
 from placet.agent.commits import executes
+from placet.agent.instruction_notes import digests_of, notes_of_agent
 from placet.agent.mission import bug_result
 from placet.agent.planner import Assignment
-from placet.agent.prompts import digests_of, notes_of_agent
 from placet.agent.record import Postponed, Record
 from placet.agent.report import ReportData, asked_section, outcome_of
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson

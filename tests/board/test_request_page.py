@@ -60,3 +60,15 @@ def test_unanswered_question_is_shown_as_waiting(tmp_path: Path) -> None:
     with browsing(vault) as browser:
         page = browser.get("/r/say-hello")
     assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*waiting for you', page)
+
+
+def test_plan_of_another_model_is_said_before_approval(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.plays(PLAN)
+    vault.drop("# Say hello\n")
+    vault.once()
+    vault.click("config", "set", "model.name", "another")
+    with browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+    assert "This plan was written for the model scripted: test." in page
+    assert "placet shows it to you once more" in page

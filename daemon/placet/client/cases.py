@@ -23,7 +23,7 @@ from placet.case.callout import PlanSummary, plan_summary, results_in_doubt
 from placet.case.case import CASE_JSON, Asking, Case
 from placet.case.estimate import Estimate, estimate
 from placet.case.intents import Intent
-from placet.case.life_cycle import DRAFTING, OPEN, OVER, WORKING, State
+from placet.case.life_cycle import DRAFTING, OPEN, OVER, State
 from placet.case.notes import body_of, digest_of
 from placet.case.question_note import question_in
 from placet.case.story import more_scope
@@ -143,6 +143,11 @@ class CaseLine:
     """What its work needs of a person first, or why an approval would not start it."""
 
     @property
+    def is_drafted(self) -> bool:
+        """Whether its plan is being written, or waits to be."""
+        return self.begun is not None
+
+    @property
     def waits_for_you(self) -> bool:
         """Whether a person can decide on a plan, a wider scope or a question, or has to act.
 
@@ -150,7 +155,7 @@ class CaseLine:
         """
         if self.intent:
             return False
-        if self.needs and self.state in WORKING:
+        if self.needs:
             return True
         failed = self.state is State.FAILED and self.plan.startswith(f"{Folder.PLANS}/")
         return failed or self.state in (State.REVIEW, State.ASKING)
@@ -316,7 +321,7 @@ def case_line(
 
 def needs_of(site: Site, folder: Vault, reader: Reader, case: Case) -> str:
     """Return what a person has to do before work on a case begins; empty for nothing."""
-    if case.state in DRAFTING:
+    if case.is_working and case.acting in DRAFTING:
         notices = {row.path: row.detail for row in reader.seen()}
         return asks_about_history(notices.get(visible(case.request_path), ""))
     if case.state is not State.REVIEW or (raw := text_if_readable(folder, case.plan.path)) is None:
@@ -602,7 +607,8 @@ def ended_about(site: Site, text: str, known: Collection[str]) -> list[CaseLine]
 def plans(site: Site) -> list[CaseLine]:
     """Return what awaits a decision: what is asked first, then plans; of each the oldest first."""
     cases = status(site).cases
-    return [case for case in cases if case.waits_for_you and case.state not in WORKING]
+    # a request that is being planned may wait for you, but not for a decision
+    return [case for case in cases if case.waits_for_you and not (case.needs and case.is_drafted)]
 
 
 def show(site: Site, ident: str) -> ShownCase:

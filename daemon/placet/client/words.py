@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placet.case.life_cycle import DRAFTING, WORKING, State
+from placet.case.life_cycle import State
 from placet.client.cases import Asked, CaseLine, Progress, Today
 from placet.client.texts import first_line, on_one_line
 from placet.note.paths import show as visible
@@ -44,7 +44,7 @@ def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
         return f"`placet {case.intent}` waits for the daemon"
     if case.paused:
         return "waits, as work is paused (placet resume)"
-    if case.needs and case.state in DRAFTING:
+    if case.needs and case.is_drafted:
         return f"waits for you: {case.needs}"
     now = case.state.title
     if not daemon and case.state.next_step:
@@ -93,7 +93,7 @@ def _detail(case: CaseLine) -> str:
     said = "".join(f": {visible(doubt)}" for doubt in case.doubts[:1])
     if case.state is State.COMPLETED and not case.commit:
         return f"{said}: nothing was changed"
-    if not case.branch or case.state in WORKING:  # the branch is of an earlier mission
+    if not case.branch or case.state is not State.COMPLETED:  # it is of an earlier mission
         return said
     return f"{said}: {visible(case.branch)}" + (f", {case.became}" if case.became else "")
 

@@ -5,6 +5,7 @@ A person asks for that by a command, on the board, or by `decision` in the repor
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -216,7 +217,7 @@ def drop_work(work: Work, keys: Mapping[str, str], seen: str | None = None) -> s
             raise UserError(
                 f"{branch.name} is checked out in {where}, or being rebased there.",
                 f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH"
-                if where.is_dir()
+                if os.path.isdir(where)  # which raises nothing
                 else f"That folder is gone. Tell git: {repo.command_line} worktree prune",
             )
         wanted = f"{DROPPED}{case.request_id}-{case.trace8}-{case.generation}"

@@ -50,7 +50,6 @@ from placet.note.frontmatter import read_note, stamp
 from placet.note.paths import QUEUES, Folder
 from placet.note.paths import show as visible
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import Plan
 from placet.wording import rfc3339
 
 
@@ -324,17 +323,20 @@ def needs_of(site: Site, folder: Vault, reader: Reader, case: Case) -> str:
     if case.is_working and case.acting in DRAFTING:
         notices = {row.path: row.detail for row in reader.seen()}
         return asks_about_history(notices.get(visible(case.request_path), ""))
-    if case.state is not State.REVIEW or (raw := text_if_readable(folder, case.plan.path)) is None:
+    if case.state is not State.REVIEW or not (why := shown_again(site, case)):
         return ""
     with suppress(PlanProblems):
-        return shown_again(site, case, parse_plan(body_of(raw)))
-    return ""
+        plan = parse_plan(body_of(text_if_readable(folder, case.plan.path) or b""))
+        if all(step.actions for _, step in plan.kept):
+            return ""  # it needs no model
+    return why
 
 
-def shown_again(site: Site, case: Case, plan: Plan) -> str:
-    """Return why placet would show an approved plan to you once more; empty if it would not."""
-    if all(step.actions for _, step in plan.kept):
-        return ""  # it needs no model
+def shown_again(site: Site, case: Case) -> str:
+    """Return why placet would show an approved plan to you once more; empty if it would not.
+
+    It shows no plan again that needs no model.
+    """
     why = changed_model(case, site.configured().model.who)
     if not why:
         with suppress(OSError, UserError), Root(site.vault, writable=False) as vault:

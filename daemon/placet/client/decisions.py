@@ -129,7 +129,7 @@ def _waits(site: Site, case: Case, plan: Plan, config: Config) -> str:
         return "Work is paused. It starts after: placet resume"
     if all(step.actions for _, step in plan.kept):
         return ""  # it needs no model
-    if again := shown_again(site, case, plan):
+    if again := shown_again(site, case):
         return again
     with site.reader(case.trace_id) as reader:
         held = waits_for_model(reader)

@@ -257,8 +257,8 @@ ENDS: Mapping[End, EndVerdict] = {
     End.TALK: EndVerdict(
         FailureClass.CIRCLES,
         "The agent talked and called no tool.",
-        "Try a larger model, or give it in the request what it says that it lacks. To see whether "
-        "its server shows it the tools: placet doctor --model",
+        "Try a larger model, or give it in the request what it says that it lacks. "
+        "`placet doctor --model` says whether its server shows it the tools.",
     ),
     End.MODEL_ERROR: EndVerdict(
         FailureClass.MODEL,

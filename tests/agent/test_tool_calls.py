@@ -52,7 +52,8 @@ def test_scope_entry_that_is_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "link").symlink_to("notes")
     good = ["notes/**", "notes/a.md", "!notes", "link", "new"]
-    (problem,) = never_written([*good, "notes"], VAULT, tmp_path)
+    assert never_written([*good, "notes"], VAULT, tmp_path) == []
+    (problem,) = never_written(["link", "new", "notes"], VAULT, tmp_path)
     assert problem.endswith("notes is a folder. Name files in it, or all: notes/**")
 
 

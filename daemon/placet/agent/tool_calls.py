@@ -166,7 +166,12 @@ def never_written(write: Sequence[str], denied: Denied, top: Path) -> list[str]:
         place = "/".join(parts).strip("/")
         if place and not entry.startswith("!") and denied.protects(place):
             found.append(f"scope.write: {entry} can never be written, whatever a plan says.")
-        elif place == entry and os.path.isdir(top / entry) and not os.path.islink(top / entry):
+        elif (
+            place == entry
+            and os.path.isdir(top / entry)
+            and not os.path.islink(top / entry)
+            and not any(one.startswith(f"{entry}/") for one in write)  # a file in its place
+        ):
             found.append(f"scope.write: {entry} is a folder. Name files in it, or all: {entry}/**")
     return found
 

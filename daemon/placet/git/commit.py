@@ -78,14 +78,14 @@ class Writing:
         if not differs:  # identical once committed, such as other line ends
             return None
         if more := sorted(set(differs) - wanted):
-            named = some_of([show(path) for path in more], MAX_NAMED)
+            shown = [show(path) for path in more]
+            named = some_of(shown, MAX_NAMED)
             raise ToolError(
                 "outside_scope",
                 "Nothing was committed: the commit would also change or delete "
-                f"{named}, which the plan does not allow. Put that back as it "
-                "was.",
+                f"{named}, which the plan does not allow. Put that back as it was.",
                 refused=True,
-                paths=named,
+                paths=shown[:MAX_NAMED],
             )
         new = write_commit(self._place, tree, (self._tip,), message, author, when)
         # Last: a kill before this leaves staged files, which `changes` then unstages.

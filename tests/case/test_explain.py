@@ -143,6 +143,7 @@ def test_failure_is_explained_in_four_sentences() -> None:
     [
         ("outside_scope", "Refused: `write_file x`."),
         ("path_denied", "Refused: `write_file x` (no mission may use that path)."),
+        ("needs_bubblewrap", "Refused: `write_file x` (hosts need bubblewrap)."),
         ("of.tomorrow", "Refused: `write_file x`."),
     ],
 )

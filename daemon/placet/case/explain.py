@@ -317,6 +317,8 @@ _WHY_REFUSED = {
     "secret_file": "it holds keys",
     "secret_in_commit": "it holds a secret",
     "ignored_file": "git ignores it",
+    "needs_bubblewrap": "hosts need bubblewrap",
+    "no_sandbox": "commands do not run on this machine",
     "unknown_tool": "there is no such tool",
     "repeated_call": "the same call again",
 }

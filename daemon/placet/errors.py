@@ -92,7 +92,7 @@ class ToolError(PlacetError):
 
 def with_last_words(reason: str, words: str) -> str:
     """Return why work failed, and the model's last text, which often says what it lacked."""
-    return f'{reason.rstrip().rstrip(".")}. The model\'s last words: "{words}"' if words else reason
+    return f'{reason.rstrip().rstrip(".")}. The model said last: "{words}"' if words else reason
 
 
 BUGS = (

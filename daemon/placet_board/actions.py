@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from placet.agent.prompts import agents
+from placet.agent.instruction_notes import agents
 from placet.case.case import Case
 from placet.case.intents import What
 from placet.client import branches

@@ -19,7 +19,8 @@ import pytest
 from gitkit import make_repo
 from looping import Fake, Time, bare_vault, greeter, looping, says, turns_taken
 from messages_api import Answer, MessagesApi, call, reply, status, text, thinking
-from placet.agent.prompts import MAX_PROMPT_NOTE_BYTES, guidance
+from placet.agent.instruction_notes import MAX_PROMPT_NOTE_BYTES
+from placet.agent.prompts import guidance
 from placet.agent.record import Attempted, Record
 from placet.chat.budget import Amount
 from placet.chat.messages import Ask, ModelError, ModelErrorKind, Purpose, Reply

@@ -109,7 +109,7 @@ def test_failed_planning_says_first_what_helps(tmp_path: Path, reply: str, first
     planned(vault, says(text=reply), "Say hello.\n")
     (failed,) = vault.rows("plan.failed")
     assert failed["metadata"]["reason"].startswith(first)
-    assert "called no tool" in failed["metadata"]["reason"]
+    assert "The model wrote no plan: it only talked." in failed["metadata"]["reason"]
 
 
 def test_setting_in_force_is_no_advice(tmp_path: Path) -> None:

@@ -72,3 +72,15 @@ def test_plan_page_names_its_hosts(tmp_path: Path) -> None:
         page = browser.get("/r/say-hello")
     assert "<dt>Reaches</dt><dd><code>packages.example</code>, <code>*.cdn.example</code>" in page
     assert "send anything that they can read to the hosts" in page
+
+
+def test_plan_of_another_model_is_said_before_approval(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.plays(PLAN)
+    vault.drop("# Say hello\n")
+    vault.once()
+    vault.click("config", "set", "model.name", "another")
+    with browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+    assert "This plan was written for the model scripted: test." in page
+    assert "placet shows it to you once more" in page

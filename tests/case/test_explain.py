@@ -15,7 +15,7 @@ import pytest
 from messages_api import MessagesApi, call, reply
 from placet.case.case import Branch, Case, KnownPlan, Request
 from placet.case.estimate import against_estimate, estimate, median
-from placet.case.explain import advice, explain_state, of_last_mission, what_happened
+from placet.case.explain import advice, explain_state, of_last_mission, refused_calls, what_happened
 from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.client.notes import not_there
@@ -136,6 +136,20 @@ def test_failure_is_explained_in_four_sentences() -> None:
         "Refused: `write_file x`, `write_file y`.",
         "Its work is saved at `refs/placet/failed/x`: 2 changed files.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error_type", "said"),
+    [
+        ("outside_scope", "Refused: `write_file x`."),
+        ("path_denied", "Refused: `write_file x` (no mission may use that path)."),
+        ("needs_bubblewrap", "Refused: `write_file x` (hosts need bubblewrap)."),
+        ("of.tomorrow", "Refused: `write_file x`."),
+    ],
+)
+def test_refused_call_says_why(error_type: str, said: str) -> None:
+    details = {"tool": "write_file", "target": "x", "error_type": error_type}
+    assert refused_calls([Row(1, "tool.refused", details)]) == said
 
 
 def test_failed_calls_are_escaped_in_explanation() -> None:

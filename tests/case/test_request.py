@@ -295,3 +295,18 @@ def test_plan_for_a_finished_request_says_so(tmp_path: Path) -> None:
     plans = "".join(path.read_text() for path in (vault.root / "Inbox/Plans").glob("*.md"))
     assert "carried out before" in plans
     assert "revision: 2" in plans
+
+
+@pytest.mark.parametrize("title", ["{{title}}", "{{ title }}", "<% tp.file.title %>"])
+def test_unfilled_template_is_not_planned(title: str) -> None:
+    note = read_note(f"# {title}\n\n## What I want\n".encode())
+    with pytest.raises(RequestProblems, match="a template that was not filled in"):
+        read_request("Inbox/Requests/Bug.md", note, ["default"], [], "default")
+    text = b"# Fill in {{title}}\n\nThe template has {{title}}.\n"
+    read_request("Inbox/Requests/Bug.md", read_note(text), ["default"], [], "default")
+
+
+def test_portal_without_dashes_is_asked_about() -> None:
+    note = read_note(b"portal: huey\n\nFix it.\n")
+    with pytest.raises(RequestProblems, match="Line 1 is not in the properties"):
+        read_request("Inbox/Requests/Fix.md", note, ["default"], ["huey"], "default")

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.test_run import a_row
 
 from placet.activity import Action, CommittedRow
-from placet.case.story import Story, Verbosity
+from placet.case.story import Story, Verbosity, facts
 from placet.cli.stderr_writer import StderrWriter
 from placet.plan.differences import diff_callout
 
@@ -105,3 +105,12 @@ def test_long_line_is_cut_between_words() -> None:
     told = Story().line(row)
     assert told is not None
     assert re.search(r" (`priority:|1234567`) …$", told[1])
+
+
+def test_mission_without_change_did_not_give_up() -> None:
+    detail = "the plan was to change files, and none was changed"
+    ended = {"reason": "nothing_changed", "iterations": 4, "cost_usd": 0.01, "detail": detail}
+    said = facts("execution.failed", ended)
+    assert said == "failed: the agent finished without changing a file, $0.0100"
+    gave_up = facts("execution.failed", {**ended, "reason": "gave_up", "detail": "Why."})
+    assert gave_up == "failed: the agent gave up after 4 iterations, $0.0100: Why."

@@ -212,3 +212,11 @@ def test_plan_with_another_portal_is_not_approved() -> None:
     assert "Restore `portal: code`" in why
     planned_again = in_portal(portal="other", base_commit="1" * 40)
     assert isinstance(approved(planned_again), Approved), "you chose its base yourself"
+
+
+@pytest.mark.parametrize("wrote", ["yes", "Approved", "'no'"])
+def test_unknown_decision_is_quoted_as_written(wrote: str) -> None:
+    raw = note(PLAN_OF_ONE).replace(b'decision: ""', f"decision: {wrote}".encode(), 1)
+    seen = inspect_note(CASE.plan.path, raw)
+    (why,) = warnings_for(CASE, CaseNotes(plans=[seen])).values()
+    assert f"`decision: {wrote}` has no effect. Write `approve`" in why

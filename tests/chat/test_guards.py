@@ -316,6 +316,10 @@ def test_pattern_nudges_once_then_halts(pattern, end, before, adds):
     assert isinstance(nudge, Nudge)
     assert nudge.patterns == (pattern,)
     assert nudge.text.startswith("Noticed: ")
+    (told,) = nudge.told  # people get nothing that is meant for the model
+    assert "placet" in told
+    assert "`give_up`" not in told
+    assert "the work ends here" not in told
     assert isinstance(halt, Halt)
     assert halt.stop.end is end
     assert "despite a warning" in halt.stop.detail

@@ -103,7 +103,7 @@ def test_unknown_review_letter_decides_nothing(tmp_path: Path) -> None:
             someone.types(odd)
             someone.sees("quit\n")
         someone.types("s")
-        someone.sees("one thing still waits for you")
+        someone.sees("one decision still waits for you")
         assert someone.ends() == 0
     assert vault.plan().exists()
 
@@ -119,7 +119,7 @@ def test_several_things_come_one_after_the_other(tmp_path: Path) -> None:
         someone.sees("It takes effect when the daemon runs")
         someone.sees("three [")
         someone.types("a")
-        someone.sees("one thing still waits")
+        someone.sees("one decision still waits")
         assert someone.ends() == 0
     vault.here()
     assert told(vault, "plan.rejected")["reason"] == "too loud"
@@ -162,7 +162,7 @@ def test_plan_changed_during_review_is_shown_again(tmp_path: Path) -> None:
         vault.plan().rename(vault.root / "Inbox/Rejected/no.md")
         someone.types("a")
         someone.sees("say-hello_plan.md is not there")
-        someone.sees("one thing still waits for you")
+        someone.sees("one decision still waits for you")
         assert someone.ends() == 0
     vault.here()
     assert "plan.rejected" in vault.actions()
@@ -202,8 +202,8 @@ def test_a_question_is_answered(tmp_path: Path, said: str, chosen: int) -> None:
                 assert piece in shown, piece
             for sure in ("n", "y"):
                 someone.types(said)
-                someone.sees(f"Answer “{'Good morning' if chosen else said}” [y,n")
-                someone.types(sure)
+                someone.sees(f"Send the answer “{'Good morning' if chosen else said}”? [y/N]: ")
+                someone.writes(sure)
             someone.sees("answered: ")
             assert someone.ends() == 0
         vault.await_action("execution.completed")

@@ -116,8 +116,12 @@ def test_tool_call_is_running_until_outcome_is_recorded(tmp_path: Path) -> None:
         with vault.site.reader("say-hello") as reader, Vault(vault.root) as folder:
             assert call_under_way(reader, case) == "run_command npm test"
             line = case_line(vault.site, folder, reader, runs, {})
+        # another daemon resumes it after a crash
+        journal.commit([AddRecord(trace, attempt, 1000, "intent", "life:2", b"{}")])
+        with vault.site.reader("say-hello") as reader:
+            assert call_under_way(reader, case) == "run_command npm test"
         assert line.progress.now == "", "nothing runs without a daemon"
-        journal.commit([AddRecord(trace, attempt, 999, "outcome", "call:9:0", b"{}")])
+        journal.commit([AddRecord(trace, attempt, 1001, "outcome", "call:9:0", b"{}")])
         with vault.site.reader("say-hello") as reader:
             assert call_under_way(reader, case) == ""
 

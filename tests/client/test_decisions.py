@@ -124,8 +124,27 @@ def test_plan_of_another_model_is_said_before(vault: TestVault) -> None:
     vault.click("config", "set", "model.name", "another")
     _, said = on_a_terminal(vault, "n", "approve", "say-hello")
     said = " ".join(said.split())
-    assert "It was planned with scripted: test, and the settings now name" in said
+    assert "This plan was written for the model scripted: test. The settings now name" in said
     assert "shows it to you once more" in said
+    for command in ("plans", "show", "why"):
+        ident = () if command == "plans" else ("say-hello",)
+        shown = " ".join(vault.click(command, *ident).stdout.split())
+        assert "shows it to you once more" in shown, command
+    vault.once()
+    beside = vault.plan().with_suffix(".placet.md")
+    assert "shows it to you once more" in " ".join(beside.read_text().split())
+    vault.click("config", "set", "model.name", "test")
+    vault.once()
+    assert not beside.exists()
+
+
+def test_plan_under_other_instructions_is_said_before(vault: TestVault) -> None:
+    assert "once more" not in vault.click("plans").stdout
+    (vault.root / "SYSTEM_PROMPT.md").write_text("Write in French.\n")
+    shown = " ".join(vault.click("plans").stdout.split())
+    assert "`SYSTEM_PROMPT.md` changed after this plan was written" in shown
+    assert "shows it to you once more" in shown
+    assert "once more" in vault.click("approve", "say-hello", "--yes").stderr
 
 
 def test_approve_and_reject_take_several_ids(vault: TestVault) -> None:

@@ -21,6 +21,7 @@ from placet.client.doctor import doctor
 from placet.client.findings import Finding
 from placet.errors import UserError
 from placet.sandbox.box import Level
+from placet.sandbox.probe import Finding as Hole
 from placet.sandbox.probe import Probe
 from vaultkit import TestVault, make_vault
 
@@ -278,3 +279,13 @@ def test_doctor_says_what_landlock_lacks(
     assert line.state == ("warn" if accepted else "bad")
     assert ("commands.sandbox landlock" in line.helps) is not accepted
     assert "modes and times" in line.helps
+
+
+def test_gaps_of_sandbox_are_sentences(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    gap = Hole(
+        "stat_outside", blocked=False, level=Level.LANDLOCK, promised=False, detail="Learn a fact."
+    )
+    monkeypatch.setattr("placet.client.doctor.probe", lambda: Probe(Level.LANDLOCK, (gap,)))
+    (line,) = [line for line in doctor(vault.site) if line.what == "sandbox"]
+    assert "A command can: learn a fact." in line.found
+    assert "stat_outside" not in line.found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import threading
@@ -189,7 +190,10 @@ def test_request_waiting_for_history_names_command(plain: TestVault) -> None:
     plain.drop("Please say hello.\n", "hello.md")
     plain.once(code=1)
     why, status = plain.click("why", "hello").stdout, plain.click("status").stdout
-    assert "What blocks it" in why
+    assert "It waits for you: may placet keep a history of the vault?" in why
+    assert "Waits for you (1)" in status
+    assert "Under way" not in status
+    assert json.loads(plain.click("plans", "--json").stdout) == []
     assert "when one starts, its plan is written" not in why
     assert "`placet config set vault.history true`" in why
     assert "- Start it: placet run" in why

@@ -385,7 +385,7 @@ def test_end_reason_is_same_in_journal_and_report(
     )
     assert not re.search(r"\b[A-Z]\w+(Error|Cap|Loop)\b", report + why)
     assert ("Do not do again what failed there: " in report) is wrong
-    assert ("last words" in report + why) is (word is End.TALK)
+    assert ("said last" in report + why) is (word is End.TALK)
 
 
 # last words

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from placet.agent.prompts import agents
+from placet.agent.instruction_notes import agents
 from placet.case.callout import PlanHead
 from placet.case.request import read_request
 from placet.client.new_vault import init, template

@@ -163,3 +163,15 @@ def test_side_note_touched_by_plugin_stays_own(
     note.write_text("Say hello\n")
     look(vault)
     assert not side.exists()
+
+
+def test_side_note_is_journalled_with_its_case(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    vault.drop("Say hello\n", "Say hello.md")
+    look(vault)
+    plan = vault.plan()
+    plan.write_text(plan.read_text().replace('decision: ""', "decision: yes", 1))
+    look(vault)
+    (row,) = vault.rows("note.explained")
+    assert row["entity_id"] == "say-hello"
+    assert row["trace_id"] == vault.rows("plan.created")[0]["trace_id"]

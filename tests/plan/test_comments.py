@@ -16,12 +16,12 @@ from placet.chat.messages import Ask, Purpose, Reply
 from placet.note.box import unmarked
 from placet.note.frontmatter import read_note, stamp
 from placet.note.outline import outline_of
-from placet.plan.comments import comments, open_comments, with_answers, with_comment
+from placet.plan.comments import Comment, comments, open_comments, with_answers, with_comment
 from placet.plan.digest import plan_digest
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step
 from placet.plan.render import render_plan
-from placet.plan.revision import kept_comments
+from placet.plan.revision import changes_since, kept_comments
 from placet.plan.scope import Scope
 from vaultkit import ME, PLAN, TestVault, rows
 
@@ -595,3 +595,9 @@ def test_comments_anywhere_change_no_step(steps: Sequence[Step], data: Any) -> N
     assert parse_plan(answered) == bare
     kept = comments(f"{render_plan(bare)}\n{kept_comments(answered)}")
     assert [c.answered for c in kept] == [True] * len(put)
+
+
+def test_quoted_comment_has_no_needless_backslash() -> None:
+    comment = Comment("1. Say *hello*", answered=False)
+    told = changes_since(1, "# A\n", "# B\n", [(comment, "Yes.")])
+    assert "> - Comment: “1. Say \\*hello\\*”\n" in told

@@ -12,16 +12,10 @@ from itertools import count
 from typing import Any
 
 from placet.activity import Action, Actor
+from placet.agent.instruction_notes import digests_of, notes_of_agent
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import ask_model
-from placet.agent.prompts import (
-    INSTRUCTIONS_RETRY_S,
-    digests_of,
-    guidance,
-    marked,
-    notes_of_agent,
-    system_prompt,
-)
+from placet.agent.prompts import INSTRUCTIONS_RETRY_S, guidance, marked, system_prompt
 from placet.agent.record import CALL, OPENING, TURN, Key, Opening, Postponed, Prepared, Record
 from placet.agent.tool_calls import (
     CUT_OFF,

@@ -127,10 +127,10 @@ class MissionLimits:
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)
                 remarks.append(nudge.text)
-                for pattern in nudge.patterns:
+                for pattern, told in zip(nudge.patterns, nudge.told, strict=True):
                     # A repetition was journalled with the call that it was.
                     if pattern is not Pattern.REPETITION and not answered:
-                        self._notice((iteration, pattern.value), pattern.value, nudge.text, WATCH)
+                        self._notice((iteration, pattern.value), pattern.value, told, WATCH)
         turns = self.guards.max_iterations
         if short := tell(ledger, turns - iteration + 1, turns):
             remarks.append(short)

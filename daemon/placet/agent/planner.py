@@ -307,6 +307,8 @@ def draft(ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFa
         raise
     except Stop as stop:
         reason, error_type, end = stop.detail, stop.error_type, stop.end
+        if end is End.TALK:
+            reason = "The model wrote no plan: it only talked."
     except (UserError, GitError, RepositoryChanged, OSError) as error:
         if why := passing(error):
             record.end_run()

@@ -433,6 +433,7 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
     )
     return new_note(
         {
+            **({"decision": ""} if ended.commit and not case.request.portal else {}),
             "trace_id": case.trace_id,
             "request_id": case.request_id,
             "status": "completed",
@@ -527,7 +528,7 @@ def _where(ended: MissionResult, at: ReportData) -> str:
                 else ()
             ),
             "",
-            "To take the work over:",
+            _taken_over(at.case.request.portal),
             "",
             "```sh",
             f"placet diff {ident}    # look at it, or: {place} diff {ended.base[:12]}..{branch}",
@@ -539,6 +540,16 @@ def _where(ended: MissionResult, at: ReportData) -> str:
             f"The property `became` above will say how it ended{back}.",
             *(_peculiar(after) if after is not None else ()),
         ]
+    )
+
+
+def _taken_over(portal: str) -> str:
+    """Return how a person takes the work over, above the commands for it."""
+    if portal:
+        return "This work is not in the vault, so commands take it over, and `decision` does not:"
+    return (
+        "To take the work over, set `decision: merge` in the properties of this note, or "
+        "`decision: drop` (a reason goes into `dropped_reason`). Or type:"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from placet.activity import Action, Actor, Entity
 from placet.agent.ports import Ports
 from placet.agent.record import Postponed, Record
-from placet.case.waiting import ALLOW_HISTORY, WaitReason
+from placet.case.waiting import ALLOW_HISTORY, CONTINUES, WaitReason
 from placet.errors import UserError
 from placet.git.repository import is_repository, open_repo, portal_problem, repository_above
 from placet.git.run import GitCall, OnCall, Repo, RepositoryChanged
@@ -128,7 +128,7 @@ To let placet make it one: `{ALLOW_HISTORY}`, or `placet init --history`.
 To work in a repository instead: write `portal: NAME` into this request's properties \
 (`placet portal list` names them, \
 `placet portal add NAME PATH` adds one).
-Then this request continues by itself."""
+{CONTINUES}"""
 
 
 def _too_much(size: Size, table: VaultTable) -> str:
@@ -146,7 +146,7 @@ def _too_much(size: Size, table: VaultTable) -> str:
         "Raise `history_max_mb` under `[vault]` in System/placet.toml, or leave files out: "
         "a line for each kind or folder in a file named `.gitignore` in the vault.\n"
         "Or write `portal: NAME` into this request's properties, to work in a repository instead.\n"
-        "Then this request continues by itself."
+        + CONTINUES
     )
 
 

@@ -83,6 +83,18 @@ def approval(
     return approved if any(box_says(plan.raw, box) for box in boxes) else OUTDATED
 
 
+ONCE_MORE = "After your approval placet shows it to you once more."
+"""What follows the approval of a plan that was written under other settings."""
+
+
+def changed_model(case: Case, now: str) -> str:
+    """Return a sentence on the model `now`, which no person knows may work on a plan, or ""."""
+    known = case.plan.models
+    if not known or now in known:
+        return ""
+    return f"This plan was written for the model {known[0]}. The settings now name {now}."
+
+
 def changed_instructions(case: Case, now: Sequence[tuple[str, str]]) -> str:
     """Return a sentence on the notes for agents that changed since a plan was written, or "".
 

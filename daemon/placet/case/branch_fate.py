@@ -36,12 +36,13 @@ def settle_branch(
     person: Person | None = None,
     reason: str = "",
     claimed: str = "",
+    word: str = "",
 ) -> Decision | None:
     """Decide the fate of a branch.
 
     Return None if it is no longer watched, or if its fate is known. `person` is who did it, if a
     command of theirs or the report says so: git does not. `reason` is why they dropped it, and
-    `claimed` who did according to the report.
+    `claimed` who did according to the report. `word` is the report's `decision`, which is used up.
     """
     became = seen.became
     if branch not in case.watched or branch.became == became:
@@ -49,7 +50,9 @@ def settle_branch(
     d = DecisionBuilder(case, case.state, now)
     merged_as = seen.commit_sha
     known = reason or branch.dropped_reason
-    d.case = d.case.with_branch(branch, became=became, merged_as=merged_as, dropped_reason=known)
+    d.case = d.case.with_branch(
+        branch, became=became, merged_as=merged_as, dropped_reason=known, refused=""
+    )
     facts: dict[str, Any] = {"branch": branch.name, "owner": seen.owner}
     action = _BECAME[became]
     if became == "merged":
@@ -60,10 +63,47 @@ def settle_branch(
     if branch.report_path:
         stamps = {"became": became or None} | ({"merged_as": merged_as} if merged_as else {})
         d.commands.append(Stamp(branch.report_path, stamps))
+    if word:
+        d.commands.append(_used_up(branch, word))
     if not became and branch.report_path:  # used up, and no reason for the next deletion
         used = dict.fromkeys(("dropped_reason", "dropped_by"))
         d.commands.append(Stamp(branch.report_path, used, seen={"dropped_reason": known}))
     return d.done()
+
+
+def undecidable(case: Case, branch: Branch, word: str) -> str:
+    """Return why the `decision` in a branch's report is not done, and what helps; else "".
+
+    Doubts about the result are told first; the same decision after that is done.
+    """
+    ident = case.request_id
+    if word.strip().lower() not in DECISIONS:
+        return f"`decision: {word}` is neither `merge` nor `drop`. Write one of the two."
+    if branch.portal:
+        return (
+            f"This work is in the portal `{branch.portal}`. A report decides only on work in this "
+            f"vault.\nType: placet merge {ident}, or: placet drop {ident} --reason R"
+        )
+    asked = f"{' '.join(branch.doubts)} Nothing was merged.\n{_ALL_THE_SAME}"
+    is_doubtful = branch.doubts and word.strip().lower() == "merge"
+    return asked if is_doubtful and branch.refused != asked else ""
+
+
+DECISIONS = ("merge", "drop")
+"""What `decision` in a report can say."""
+_ALL_THE_SAME = "To merge it all the same, set `decision: merge` in the report again."
+
+
+def refuse_decision(case: Case, branch: Branch, word: str, why: str, now: str) -> Decision:
+    """Clear the `decision` in a branch's report, and remember why it was not done."""
+    d = DecisionBuilder(case, case.state, now)
+    d.case = d.case.with_branch(branch, refused=why)
+    d.commands.append(_used_up(branch, word))
+    return d.done()
+
+
+def _used_up(branch: Branch, word: str) -> Stamp:
+    return Stamp(branch.report_path, {"decision": ""}, seen={"decision": word})
 
 
 _BECAME = {

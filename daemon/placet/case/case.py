@@ -114,6 +114,8 @@ class Branch:
     """The last reason that was journalled; it counts once."""
     doubts: tuple[str, ...] = ()
     """As in `LastOutcome`."""
+    refused: str = ""
+    """Why the last `decision` in its report was not done."""
 
     @property
     def is_watched(self) -> bool:

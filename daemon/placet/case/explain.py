@@ -283,7 +283,7 @@ def what_happened(facts: Mapping[str, Any], plan: Plan, rows: Events) -> list[st
 def refused_calls(rows: Events) -> str:
     """Return the sentence that names the calls that were refused; empty without any."""
     refused = [row for row in rows if row.action_type == Action.TOOL_REFUSED]
-    names = list(dict.fromkeys(code(_call(row)) for row in refused))
+    names = list(dict.fromkeys(code(_call(row)) + _why_refused(row) for row in refused))
     return f"Refused: {some_of(names, MAX_REFUSED)}." if names else ""
 
 
@@ -307,6 +307,27 @@ def hosts_table(rows: Events) -> str:
         "|---|---|---|---|---|",
     ]
     return "\n".join([*head, *lines])
+
+
+_WHY_REFUSED = {
+    "path_denied": "no mission may use that path",
+    "protected": "no mission may write there",
+    "path_outside": "outside the repository",
+    "outside_worktree": "outside the repository",
+    "secret_file": "it holds keys",
+    "secret_in_commit": "it holds a secret",
+    "ignored_file": "git ignores it",
+    "needs_bubblewrap": "hosts need bubblewrap",
+    "no_sandbox": "commands do not run on this machine",
+    "unknown_tool": "there is no such tool",
+    "repeated_call": "the same call again",
+}
+"""Why a call was refused, by its error type; the others are outside the approved scope."""
+
+
+def _why_refused(row: CommittedRow) -> str:
+    why = _WHY_REFUSED.get(str(row.details.get("error_type")))
+    return f" ({why})" if why else ""
 
 
 def _call(row: CommittedRow) -> str:

@@ -64,6 +64,12 @@ def read_request(
     text = note.body.strip()
     if not text and not note.problem:
         problems.append("It is empty. Write what you want done.")
+    title = title_of(path, text)
+    if _TEMPLATE.fullmatch(title):
+        problems.append(
+            f"The title is still `{title}`, so this is a template that was not filled in. Write a "
+            "title, and below it what you want done."
+        )
     problems += _near_keys(meta, own_keys)
     agent = _word(meta, "agent", problems) or default_agent
     problems += unknown_agent(agent, agents)
@@ -90,7 +96,7 @@ def read_request(
         problems += stray_keys(note, _values(agents, portals))
     if problems:
         raise RequestProblems(tuple(problems))
-    return Request(title_of(path, text), agent, portal, priority, complexity, budget)
+    return Request(title, agent, portal, priority, complexity, budget)
 
 
 def _values(
@@ -207,6 +213,8 @@ def _money(value: object, problems: list[str]) -> Decimal | None:
     return None
 
 
+_TEMPLATE = re.compile(r"\{\{\s*title\s*\}\}|<%.*%>")
+"""A title that the template plug-ins of Obsidian fill in."""
 _AMOUNT = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 
 

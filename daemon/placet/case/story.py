@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from placet.activity import Action, CommittedRow, Entity
-from placet.errors import ENDS
+from placet.errors import ENDS, FailureClass
 from placet.note.paths import Folder, show
 from placet.plan.differences import without_difference
 from placet.wording import counted, dollars, numbered_steps, one_line
@@ -244,6 +244,14 @@ def _completed(data: Mapping[str, Any]) -> str:
     return f"completed: {what}{_money(data.get('cost_usd'))}{doubt}"
 
 
+def _failed(data: Mapping[str, Any]) -> str:
+    kind, cost = _ENDED.get(data["reason"], data["reason"]), _money(data.get("cost_usd"))
+    if kind is FailureClass.NO_CHANGE:  # the rest says the same again
+        return f"failed: {kind}{cost}"
+    after = f" after {counted(data['iterations'], 'iteration')}"
+    return f"failed: {kind}{after}{cost}" + (f": {data['detail']}" if data.get("detail") else "")
+
+
 def _taken_back(data: Mapping[str, Any]) -> str:
     if data.get("running"):
         return f"its approval was withdrawn {by(data)}; the mission stops at the next safe point"
@@ -356,11 +364,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.EXECUTION_RESUMED: lambda d: f"resuming the mission at iteration {d['iteration']}",
     Action.STEP_COMPLETED: lambda d: f"step {d['step']} of {d['of']} done",
     Action.EXECUTION_COMPLETED: _completed,
-    Action.EXECUTION_FAILED: lambda d: (
-        f"failed: {_ENDED.get(d['reason'], d['reason'])} "
-        f"after {counted(d['iterations'], 'iteration')}{_money(d.get('cost_usd'))}"
-        + (f": {d['detail']}" if d.get("detail") else "")
-    ),
+    Action.EXECUTION_FAILED: _failed,
     Action.REPORT_WRITTEN: lambda d: f"report: {d['path']}",
     Action.FAILURE_DETECTED: lambda d: (
         f"noticed: {str(d['description']).removeprefix('Noticed: ')}"

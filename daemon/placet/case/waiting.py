@@ -35,6 +35,17 @@ class WaitReason(StrEnum):
 
 ALLOW_HISTORY = "placet config set vault.history true"
 """What ends a wait for a history of the vault; the notice of it names this command."""
+CONTINUES = "Then this request continues by itself."
+"""The end of the notice of a wait for a history of the vault."""
+
+
+def asks_about_history(notice: str) -> str:
+    """Return what a request's notice asks a person about the vault's history; "" for nothing."""
+    if CONTINUES not in notice:
+        return ""
+    if ALLOW_HISTORY in notice:
+        return f"may placet keep a history of the vault? Yes: {ALLOW_HISTORY}"
+    return notice.splitlines()[0]
 
 
 @dataclass(frozen=True, slots=True)

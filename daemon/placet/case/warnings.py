@@ -19,6 +19,8 @@ from placet.case.notes import (
 )
 from placet.case.question_note import question_warning
 from placet.case.sorting import CaseNotes, text_back
+from placet.note.frontmatter import written_value
+from placet.note.hidden_text import shortened
 from placet.note.paths import Folder, show
 from placet.plan.comments import open_comments
 from placet.wording import counted
@@ -154,8 +156,9 @@ def _plan_warning(case: Case, note: NoteSeen) -> str:
     if why := not_a_word(note.meta, "decision", "status"):
         return why
     if (decision := decision_of(note)) not in ("", APPROVE, REJECT, REVISE):
+        wrote = shortened(written_value(note.raw, "decision").strip())  # `yes` is read as true
         return (
-            f"`decision: {decision}` has no effect. Write `{APPROVE}`, `{REJECT}` or `{REVISE}`, "
+            f"`decision: {wrote}` has no effect. Write `{APPROVE}`, `{REJECT}` or `{REVISE}`, "
             "or leave it empty."
         )
     if why := in_capitals(note.meta, "decision", "if_changed", "status"):

@@ -111,10 +111,14 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Nudge:
-    """Continue, and show `text` to the model; `with_nudge` adds it to the history."""
+    """Continue, and show `text` to the model; `with_nudge` adds it to the history.
+
+    `told` has a sentence for people about each of the patterns.
+    """
 
     patterns: tuple[Pattern, ...]
     text: str
+    told: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +291,8 @@ def check(
         if nudged_at is None:
             new.append(sign)
         elif nudged_at < len(history.steps) and sign.count >= sign.halt_at:
-            return _ended(sign.pattern, f"{sign.seen}, despite a warning")
+            seen = "the model only talked" if sign.pattern is Pattern.TALK else sign.seen
+            return _ended(sign.pattern, f"{seen}, despite a warning")
     if not new:
         return None
     text = " ".join(
@@ -295,7 +300,9 @@ def check(
         for sign in new
     )
     return Nudge(
-        tuple(sign.pattern for sign in new), f"{text} If it continues, the work ends here."
+        tuple(sign.pattern for sign in new),
+        f"{text} If it continues, the work ends here.",
+        tuple(sign.told for sign in new),
     )
 
 
@@ -425,6 +432,13 @@ class Sign:
     halt_at: int
     seen: str
     tool: str = ""
+
+    @property
+    def told(self) -> str:
+        """What people are told: the text for the model is of no use to them."""
+        if self.pattern is Pattern.TALK:
+            return "The model only talks. placet reminded it to use its tools."
+        return f"{self.seen[0].upper()}{self.seen[1:]}. placet told the model."
 
 
 def _signs(history: History, settings: GuardSettings) -> Iterator[Sign]:

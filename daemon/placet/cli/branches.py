@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from placet.cli.options import ident_argument, json_option, site_option
-from placet.cli.terminal import echo, out, say
+from placet.cli.terminal import agreed, echo, out, say
 from placet.client.branches import await_daemon, diff, drop, merge, mission_of, undo
 from placet.client.decisions import must_say_something
 from placet.client.site import Site
@@ -93,7 +93,7 @@ _DROPPED = "dropped; its commits are kept at this ref:"
 
 def _agreed(what: str, question: str = "Do that?") -> bool:
     echo(harmless(what), err=True)
-    return click.confirm(question, err=True)
+    return agreed(question)
 
 
 @click.command("drop")

@@ -12,7 +12,7 @@ from placet.case.case import Case
 from placet.case.explain import state_sentence
 from placet.cli.options import ident_argument, idents_argument, json_option, site_option
 from placet.cli.screen import wider_scope
-from placet.cli.terminal import colour, echo, out, say
+from placet.cli.terminal import agreed, colour, echo, out, say
 from placet.client.decisions import (
     Done,
     Proposal,
@@ -145,6 +145,8 @@ def _approve(
         _confirm(case.request_id, shown)
     # what was shown is what is approved
     done = decide(site, case, "approve", remarks, bound=bound, seen=raw if asks else None)
+    if not (waits or done.is_pending or asks_for_more(case)):
+        then = "the daemon checks it and starts the mission"  # files may have changed under it
     _done(site, done, "approved", then, as_json=as_json)
     if waits:
         say(waits)
@@ -153,7 +155,7 @@ def _approve(
 def _confirm(ident: str, shown: str) -> None:
     """Show what would be approved and ask. Raises UserError without a yes."""
     echo(shown, err=True)
-    if not click.confirm("Approve it?", err=True):
+    if not agreed("Approve it?"):
         raise UserError(
             "Not approved; nothing was changed.", f"Read all of it: placet show {ident}"
         )

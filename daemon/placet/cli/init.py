@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from placet.cli.portals import propose
-from placet.cli.terminal import echo, say
+from placet.cli.terminal import agreed, echo, say
 from placet.client.model_setup import (
     DEMO,
     DEMO_NAME,
@@ -227,7 +227,7 @@ def _confirm_home(place: Path, *, asks: bool) -> None:
     """Ask before the home folder becomes a vault. Raises UserError (exit code 2) without a yes."""
     if place.resolve() != Path.home().resolve():
         return
-    if not (asks and click.confirm("placet: That is your home folder. Continue?", err=True)):
+    if not (asks and agreed("placet: That is your home folder. Continue?")):
         raise UserError(
             f"{visible(str(place))} is your home folder. Nothing was made.",
             "Name a folder for the vault: placet init ~/vault. If you mean your home folder: "
@@ -313,9 +313,7 @@ def _ask_for_history(place: Path, named: str, *, asks: bool) -> bool | None:
         "(`portal: NAME`) needs none."
     )
     if asks:
-        return click.confirm(
-            "placet: May placet keep a history of this vault?", default=default, err=True
-        )
+        return agreed("placet: May placet keep a history of this vault?", default=default)
     where = "" if named == "." else f" {shlex.quote(named)}"
     say(
         f"It may keep one. To forbid it: placet init{where} --no-history"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from placet.cli.options import json_option, site_option
-from placet.cli.terminal import colour, out, say
+from placet.cli.terminal import agreed, colour, out, say
 from placet.client.portals import (
     CheckedPortal,
     Portal,
@@ -51,7 +51,7 @@ def propose(site: Site, name: str) -> None:
     say(f"Commands need these lines in [portals.{name}] of System/placet.toml:")
     for key, values in wanted.items():
         click.echo(f"  {key} = {json.dumps(values)}", err=True)
-    if sys.stdin.isatty() and click.confirm("placet: Add them?", default=True, err=True):
+    if sys.stdin.isatty() and agreed("placet: Add them?", default=True):
         set_portal(site, name, wanted)
 
 

@@ -154,11 +154,11 @@ def status_screen(found: Status, height: int = 0) -> str:
         ends = [styled("No requests yet. Drop a note into Inbox/Requests, or:"),
                 styled("placet submit 'what you want done'")]  # fmt: skip
     elif waiting:
-        ends = [styled("placet review", "dim")]
+        ends = [styled("Next: placet review", "dim")]
     else:
         ends = [styled("Nothing waits for you.", "dim")]
     if following := next((step for case in reversed(recent) if (step := next_step(case))), ""):
-        ends.append(styled(following, "dim"))
+        ends.append(styled(f"Next: {following}", "dim"))
     if earlier:
         ends.append(styled(f"{earlier:,} ended earlier. One of them: placet show ID", "dim"))
     head = drawn(_head(found, vault))
@@ -239,6 +239,8 @@ def _plan(case: CaseLine, vault: Path) -> list[RenderableType]:
     what: list[RenderableType] = [styled(_awaited(case))]
     if case.asking is None and case.estimate is not None:
         what.append(styled(case.estimate.sentence, "dim"))
+    if case.needs:
+        what.append(styled(case.needs, "yellow"))
     what.append(link(where, vault / where, "dim"))
     head = joined([_id(case, vault), styled(f"for {age(case.age_s)}", "dim")])
     return [head, table([[stacked(*what)]])]
@@ -253,7 +255,7 @@ def _awaited(case: CaseLine) -> str:
 
 def _row(case: CaseLine, found: Status, vault: Path) -> list[RenderableType]:
     """Return a request's line in `placet status`, cut to fit."""
-    is_awaited = case.waits_for_you and case.state is not State.FAILED
+    is_awaited = case.state in (State.REVIEW, State.ASKING) and not case.intent
     doing = (
         _awaited(case)
         if is_awaited
@@ -276,7 +278,7 @@ def _notes(found: Status) -> Iterator[list[RenderableType]]:
     used = {
         visible(path)
         for case in found.cases
-        for path in (case.request, case.plan, case.asking.path if case.asking is not None else "")
+        for path in (case.request, case.plan, case.report, case.asking.path if case.asking else "")
     }
     for path, why in found.explained.items():
         sort = "remark" if path in used else "unusable"
@@ -319,6 +321,7 @@ def _facts(found: ShownCase, vault: Path) -> Iterator[tuple[RenderableType, ...]
         ("approved", found.approved_by),
         ("branch", found.branch if found.commit else ""),
         ("doubts", " ".join(found.doubts)),
+        ("note", found.needs if found.state is State.REVIEW else ""),
         ("cost", "" if found.estimate is None else found.estimate.sentence),
         ("next", next_step(found)),
     ]

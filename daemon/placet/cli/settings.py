@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from placet.cli.options import json_option, site_option
-from placet.cli.terminal import out, say
+from placet.cli.terminal import agreed, out, say
 from placet.client.model_setup import DEMO_NAME, fitted, fitting_name, unkept_limit
 from placet.client.settings import (
     Unaccepted,
@@ -106,7 +106,7 @@ def config_accept_command(site: Site, yes: bool) -> None:
         say("All settings are accepted.")
         return
     click.echo("\n".join(_differences(shown)))
-    if not (yes or click.confirm("Accept them on this machine?", err=True)):
+    if not (yes or agreed("Accept them on this machine?")):
         say("nothing was accepted")
         sys.exit(1)
     accept_settings(site, shown)

@@ -49,6 +49,8 @@ def boundary() -> Iterator[None]:
                 "again.",
             )
         )
+    except click.Abort:  # Ctrl-C, or the end of the input, at a question
+        _fail(UserError("You gave no answer, so nothing was changed."))
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
@@ -91,6 +93,17 @@ def say_error(error: UserError) -> None:
 def say(text: str) -> None:
     """Print a sentence for people to stderr."""
     echo(f"placet: {harmless(text)}", err=True)
+
+
+def agreed(question: str, *, default: bool = False) -> bool:
+    """Ask a question that is answered by yes or no; Enter is `default`."""
+    hint = "[Y/n]" if default else "[y/N]"
+    while True:
+        answer = click.prompt(f"{question} {hint}", default="", show_default=False, err=True)
+        said = answer.strip().casefold()
+        if said in ("", "y", "yes", "n", "no"):
+            return default if not said else said.startswith("y")
+        echo("Type y or n.", err=True)
 
 
 def out(text: str, data: Any, *, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from placet.case.question_note import option_meant
 from placet.cli.decide import proposal_text
 from placet.cli.options import site_option
 from placet.cli.screen import rendered, wider_scope
-from placet.cli.terminal import colour, echo, say, say_error
+from placet.cli.terminal import agreed, colour, echo, say, say_error
 from placet.client.cases import CaseLine, plans
 from placet.client.decisions import Done, decide, proposal, saved
 from placet.client.notes import asking_text, asks_for_more, note_of_plan
@@ -75,7 +75,7 @@ def review_command(site: Site) -> None:
         echo("")
     except UnicodeDecodeError as error:
         raise UserError("That is not UTF-8.", "Type it in UTF-8.", exit_code=2) from error
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         echo("")
         say("Stopped. What you decided stands.")
         sys.exit(130)
@@ -89,10 +89,10 @@ def _review(site: Site) -> None:
         if not _attend(site, waiting[0].trace_id, more=len(waiting) - 1):
             break
     left = len(plans(site))
-    say(f"{counted(left, 'thing')} still wait for you" if left > 1 else _LEFT[left])
+    say(f"{counted(left, 'decision')} still wait for you" if left > 1 else _LEFT[left])
 
 
-_LEFT = ("nothing waits for you", "one thing still waits for you")
+_LEFT = ("nothing waits for you", "one decision still waits for you")
 
 
 def _name(line: CaseLine) -> tuple[Any, ...]:
@@ -102,7 +102,7 @@ def _name(line: CaseLine) -> tuple[Any, ...]:
 
 def _attend(site: Site, trace_id: str, *, more: int) -> bool:
     """Show a case until you decide or skip it; return whether to continue."""
-    after = f" ({counted(more, 'thing')} after this)" if more else ""
+    after = f" ({more} more)" if more else ""
     problem: UserError | None = None
     while True:
         try:
@@ -206,6 +206,6 @@ def _answer(site: Site, read: Read, words: str) -> Done | None:
     """Answer a question by an option's number or text, or in your words; None if you say no."""
     assert read.case.asking is not None, "only what is asked is answered"
     answer, _ = option_meant(words, read.case.asking.options)
-    if input(f"Answer “{harmless(answer)}” [y,n]? ").strip().casefold() != "y":
+    if not agreed(f"Send the answer “{harmless(answer)}”?"):
         return None
     return decide(site, read.case, "answer", [words], seen=read.raw)

@@ -5,43 +5,19 @@ Only `merge` and `undo` write to a person's checkout, by name and by a person's 
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from hashlib import sha256
+from collections.abc import Callable, Sequence
 
 from placet.activity import Action
-from placet.agent.repository import kept_index
 from placet.case.case import Branch, Case
 from placet.case.explain import of_last_mission, state_sentence
 from placet.case.life_cycle import State
 from placet.client.decisions import claim
 from placet.client.site import Site
-from placet.disk.errors import Changed, Gone, NotAFile, OpenForWriting, Stale, TooLarge
-from placet.disk.vault import Vault
 from placet.errors import UserError
-from placet.git.checkout import (
-    Conflicts,
-    branch_to_change,
-    drop_branch,
-    merge_into_checkout,
-    revert_in_checkout,
-    where_checked_out,
-)
-from placet.git.checkpoint import checkpoint_ref, save_commit
-from placet.git.commit_message import commit_message
-from placet.git.fate import (
-    DROPPED,
-    brought_in,
-    commits_since,
-    fate_in_checkout,
-    fate_of,
-    free_ref,
-    kept_refs,
-    merged_elsewhere,
-    reverts_in,
-)
+from placet.git.checkout import Conflicts, branch_to_change, revert_in_checkout
+from placet.git.checkpoint import checkpoint_ref
+from placet.git.fate import brought_in, fate_in_checkout, fate_of, merged_elsewhere
 from placet.git.history import (
     changes,
     diff_text,
@@ -52,20 +28,12 @@ from placet.git.history import (
     patch_bytes,
     touched_by,
 )
-from placet.git.repository import (
-    all_refs,
-    is_kept,
-    is_repository,
-    one_at_a_time,
-    open_repo,
-    resolve,
-)
-from placet.git.run import GitError, Repo, RepositoryChanged
+from placet.git.repository import all_refs, is_repository, one_at_a_time, open_repo, resolve
+from placet.git.run import GitError, Repo
 from placet.git.trailers import trailers_of
-from placet.git.vault_history import keep_notes
 from placet.host.clock import Clock
 from placet.host.config import load, portal_path
-from placet.note.frontmatter import UnsafeEdit, stamp
+from placet.loop.take_over import Work, commit_notes, drop_work, merge_work, taken_back_by
 from placet.note.paths import CONFIG_PATH, show
 from placet.wording import some_of
 
@@ -175,110 +143,9 @@ def merge(
             f"{' '.join(branch.doubts)} Nothing was merged.",
             f"To merge it all the same: placet merge {case.request_id} --yes",
         )
-    commit_notes(site, repo)
-    with one_at_a_time(repo, site.say):
-        tip = resolve(repo, branch.ref)
-        if tip is None:
-            raise gone(repo, case, branch)
-        _must_be_seen(case, branch, tip, seen)
-        onto = branch_to_change(repo, tip)
-        refs = all_refs(repo)
-        into = refs.ends_in(branch.base_branch)
-        if onto not in (into, refs.default) and not here:
-            raise UserError(
-                f"{repo.path} is on {onto}, not on {into}.",
-                f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
-            )
-        sha = _merged(repo, case, branch, onto, tip)
+    sha, onto = merge_work(_work(site, case, branch, repo), here=here, seen=seen)
     claim(site, case, "merge", sha)
     return sha, onto
-
-
-def _must_be_seen(case: Case, branch: Branch, tip: str, seen: str | None) -> None:
-    if seen not in (None, tip):
-        raise UserError(
-            f"The branch {branch.name} has other commits than you read.",
-            f"Read it again: placet diff {case.request_id}",
-        )
-
-
-def _merged(repo: Repo, case: Case, branch: Branch, onto: str, tip: str) -> str:
-    """Merge the commit `tip` into the branch `onto`, which is checked out; return the commit."""
-    if is_ancestor(repo, tip, "HEAD"):
-        return _merge_again(repo, case, branch, onto, tip)
-    # As the mission's last commit has them: the case's own approval is used up.
-    digest, approved_by = trailers_of(
-        repo, branch.tip if resolve(repo, branch.tip) else tip, "Placet-Plan", "Approved-By"
-    )
-    title = f"Merge {branch.name}: {case.request.title}"
-    message = commit_message(title, "", case.trace_id, digest, approved_by)
-    try:
-        return merge_into_checkout(repo, onto, tip, message, Clock().wall())
-    except Conflicts as found:
-        if is_kept(repo):
-            raise _both_changed(case, found.paths) from found
-        raise UserError(
-            f"Merging {branch.name} into {onto} conflicts in: "
-            f"{', '.join(map(show, found.paths))}. The checkout is unchanged.",
-            f"Merge by hand: {repo.command_line} merge --no-ff {branch.name}",
-        ) from found
-    except GitError as error:
-        raise UserError(
-            f"git does not merge: {error.stderr}",
-            "Nothing was merged, and your files are as you saved them.",
-        ) from error
-
-
-def gone(repo: Repo, case: Case, branch: Branch) -> UserError:
-    """Return the error for a branch that is not there, with what brings it back."""
-    if resolve(repo, branch.tip) is None:
-        return UserError(
-            f"The branch {branch.name} is gone.",
-            f"Look at it: placet show {case.request_id}",
-            exit_code=3,
-        )
-    kept = [
-        name
-        for name in sorted(all_refs(repo).ours)
-        if name.startswith(tuple(kept_refs(branch))) and is_ancestor(repo, branch.tip, name)
-    ]
-    commit = kept[-1] if kept else branch.tip[:12]
-    return UserError(
-        f"The branch {branch.name} is gone; its commits are kept.",
-        f"Restore it, then merge it: {repo.command_line} branch {branch.name} {commit} && "
-        f"placet merge {case.request_id}",
-        exit_code=3,
-    )
-
-
-def _merge_again(repo: Repo, case: Case, branch: Branch, onto: str, tip: str) -> str:
-    """Merge work again after an undo, by reverting the undo; return the new commit.
-
-    Raises UserError if it was not undone, or if git reports a conflict.
-    """
-    sha = _taken_back_by(repo, branch, tip)
-    if not sha:
-        raise UserError(
-            f"{onto} has {branch.name} already.",
-            f"Look at it: placet diff {case.request_id}. Undo it: placet undo {case.request_id}",
-        )
-    message = f"Merge {branch.name} again: {case.request.title}\n\nThis reverts commit {sha}.\n"
-    try:
-        return revert_in_checkout(repo, onto, [sha], message, Clock().wall())
-    except Conflicts as found:
-        raise UserError(
-            f"Bringing {branch.name} in again conflicts in: "
-            f"{', '.join(map(show, found.paths))}. The checkout is unchanged.",
-            f"By hand: {repo.command_line} revert {sha[:12]}",
-        ) from found
-
-
-def _taken_back_by(repo: Repo, branch: Branch, merged: str) -> str:
-    """Return the commit that took a mission's work back after `merged`; empty where it is in."""
-    since = reverts_in(repo, commits_since(repo, ["HEAD"], [merged]))
-    about = (one for one in since if one.is_of(repo, branch) and not one.in_part)
-    last = next(about, None)
-    return last.commit_sha if last is not None and not last.again else ""
 
 
 def became_now(site: Site, case: Case) -> str:
@@ -294,31 +161,12 @@ def became_now(site: Site, case: Case) -> str:
         if fate is None:
             name = merged_elsewhere(repo, branch)
             return f"merged into {name}" if name else ""
-        if fate.became == "merged" and _taken_back_by(repo, branch, fate.commit_sha):
+        if fate.became == "merged" and taken_back_by(repo, branch, fate.commit_sha):
             return "reverted"
     except (UserError, GitError):
         return known.became
     is_said = fate.became == "gone" and known.became == "dropped"
     return "dropped" if is_said else fate.became
-
-
-def commit_notes(site: Site, repo: Repo) -> None:
-    """Commit what was changed in a vault whose history placet keeps."""
-    if repo.path == site.vault.resolve() and load(site.vault).vault.history is not False:
-        keep_notes(repo, kept_index(site.state.folder), Clock().wall(), site.say)
-
-
-def _both_changed(case: Case, paths: Sequence[str]) -> UserError:
-    """Return the error for notes that a person and a mission both changed, without git's words."""
-    # git names a file in whose place the other side has a folder by its commit
-    names = dict.fromkeys(re.sub(r"~[0-9a-f]{40}$", "", path) for path in paths)
-    return UserError(
-        f"You and the mission both changed {', '.join(map(show, names))}. Nothing was merged: your "
-        "notes are as they were, and the mission's are kept.",
-        f"See what it changed: placet diff {case.request_id}. Write what you want of it into your "
-        f"note, then: placet drop {case.request_id} --reason 'taken over by hand'\n"
-        f"  Or have it planned again for the notes of today: placet retry {case.request_id}",
-    )
 
 
 def mission_of(site: Site, ident: str, which: Which = open_branch) -> tuple[Case, Branch, Repo]:
@@ -336,6 +184,11 @@ def mission_of(site: Site, ident: str, which: Which = open_branch) -> tuple[Case
             exit_code=3,
         )
     return case, branch, _repo_of(site, case, branch.portal)
+
+
+def _work(site: Site, case: Case, branch: Branch, repo: Repo) -> Work:
+    keeps = repo.path == site.vault.resolve() and load(site.vault).vault.history is not False
+    return Work(case, branch, repo, site.vault, site.state.folder, keeps, site.say)
 
 
 def _repo_of(site: Site, case: Case, portal: str) -> Repo:
@@ -370,83 +223,10 @@ def drop(site: Site, ident: str, reason: str, *, seen: str | None = None) -> str
 
 
 def _drop(site: Site, case: Case, branch: Branch, repo: Repo, reason: str, seen: str | None) -> str:
-    with one_at_a_time(repo, site.say):
-        if fate_of(repo, branch) is not None:
-            undone = branch.became == "reverted"
-            fate = "was merged and undone" if undone else "is merged or gone"
-            raise UserError(
-                f"{branch.name} {fate} already, so there is no work to drop.",
-                ("" if undone else f"To undo a merge: placet undo {case.request_id}. ")
-                + f"To delete the branch: {repo.command_line} branch -D {branch.name}",
-            )
-        tip = resolve(repo, branch.ref)
-        if tip is None:
-            raise UserError(
-                f"There is no branch {branch.name}; another branch has its commits.",
-                "Delete that one by hand.",
-                exit_code=3,
-            )
-        _must_be_seen(case, branch, tip, seen)
-        if (where := where_checked_out(repo, branch.name)) is not None:
-            raise UserError(
-                f"{branch.name} is checked out in {where}, or being rebased there.",
-                f"Check another branch out there: git -C {shlex.quote(str(where))} switch BRANCH"
-                if where.is_dir()
-                else f"That folder is gone. Tell git: {repo.command_line} worktree prune",
-            )
-        wanted = f"{DROPPED}{case.request_id}-{case.trace8}-{case.generation}"
-        kept = free_ref(repo, wanted, tip)
-        with Vault(site.vault) as folder:
-            try:
-                save_commit(repo, tip, kept, Clock().wall())
-                # The reason first: a daemon that looks in between must find it once the branch
-                # is gone.
-                before, after = _stamp_report(
-                    folder, repo, branch, {"dropped_reason": reason, "dropped_by": site.who}
-                )
-                try:
-                    drop_branch(repo, branch.name, tip)
-                except GitError:
-                    with suppress(Stale):
-                        folder.replace(branch.report_path, sha256(after).hexdigest(), before)
-                    raise
-            except (GitError, RepositoryChanged) as error:
-                why = error.stderr if isinstance(error, GitError) else str(error)
-                raise UserError(
-                    f"git does not drop {branch.name}: {why}",
-                    "Nothing was dropped. Try again, or by hand: "
-                    f"{repo.command_line} branch -D {branch.name}",
-                ) from error
+    keys = {"dropped_reason": reason, "dropped_by": site.who}
+    kept = drop_work(_work(site, case, branch, repo), keys, seen)
     claim(site, case, "drop", branch.tip)
     return kept
-
-
-def _stamp_report(
-    folder: Vault, repo: Repo, branch: Branch, keys: Mapping[str, str]
-) -> tuple[bytes, bytes]:
-    """Write these properties into a branch's report; return it as it was and as it is.
-
-    Raises UserError where it cannot take them.
-    """
-    path, drop = branch.report_path, f"{repo.command_line} branch -D {branch.name}"
-    by_hand = f"Fix that, or drop the branch without a reason: {drop}"
-    try:
-        return folder.edit(path, lambda raw: stamp(raw, keys))
-    except (Changed, OpenForWriting) as error:
-        raise UserError(
-            f"{path} is being changed.",
-            "Close the editor that has it open, then try again.",
-        ) from error
-    except Gone as error:
-        raise UserError(
-            f"The report {path} is gone, which the reason is written into.",
-            f"Put it back, or: {drop}",
-        ) from error
-    except (UnsafeEdit, NotAFile, TooLarge) as error:
-        raise UserError(
-            f"The reason cannot be written into the report {path}: {error}",
-            by_hand,
-        ) from error
 
 
 def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
@@ -463,7 +243,7 @@ def undo(site: Site, ident: str, ask: Callable[[str], bool]) -> tuple[str, str]:
     sha = fate.commit_sha
     if not sha:
         raise UserError(f"{branch.name} is {fate.became} already, so there is nothing to undo.")
-    commit_notes(site, repo)
+    commit_notes(_work(site, case, branch, repo))
     onto = branch_to_change(repo, sha)
     if not is_ancestor(repo, sha, "HEAD"):
         raise UserError(

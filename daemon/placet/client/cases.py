@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from placet.activity import Action
-from placet.agent.day_budget import used_today
+from placet.agent.day_budget import day_of, used_today
+from placet.agent.instruction_notes import digests_of, notes_of_agent
+from placet.case.approval import ONCE_MORE, changed_instructions, changed_model
 from placet.case.callout import PlanSummary, plan_summary, results_in_doubt
 from placet.case.case import CASE_JSON, Asking, Case
 from placet.case.estimate import Estimate, estimate
@@ -25,25 +27,30 @@ from placet.case.life_cycle import DRAFTING, OPEN, OVER, State
 from placet.case.notes import body_of, digest_of
 from placet.case.question_note import question_in
 from placet.case.story import more_scope
-from placet.case.waiting import Hold, WaitReason
+from placet.case.waiting import Hold, WaitReason, asks_about_history
 from placet.chat.budget import Amount, Complexity
 from placet.chat.messages import ModelErrorKind, ToolUse
 from placet.client.notes import text_if_readable
 from placet.client.rows import Row, as_row
 from placet.client.site import Site, find
+from placet.disk.confine import Root
 from placet.disk.scan import Found
 from placet.disk.vault import Vault
+from placet.errors import UserError
 from placet.host.answering import answer_under_way
 from placet.host.clock import Clock, wall
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
+from placet.journal.costs import CallSums
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.journal.writes import BodyDamaged
 from placet.loop.build import pricing
 from placet.note.frontmatter import read_note, stamp
 from placet.note.paths import QUEUES, Folder
+from placet.note.paths import show as visible
 from placet.plan.parse import PlanProblems, parse_plan
+from placet.wording import rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +138,24 @@ class CaseLine:
     """Of a mission that runs."""
     answer: str = ""
     """What its model does now, if an answer takes long."""
+    needs: str = ""
+    """What its work needs of a person first, or why an approval would not start it."""
+
+    @property
+    def is_drafted(self) -> bool:
+        """Whether its plan is being written, or waits to be."""
+        return self.begun is not None
 
     @property
     def waits_for_you(self) -> bool:
-        """Whether a person can decide on a plan, a wider scope or a question.
+        """Whether a person can decide on a plan, a wider scope or a question, or has to act.
 
         A plan that failed, or could not be revised, awaits that as it was.
         """
         if self.intent:
             return False
+        if self.needs:
+            return True
         failed = self.state is State.FAILED and self.plan.startswith(f"{Folder.PLANS}/")
         return failed or self.state in (State.REVIEW, State.ASKING)
 
@@ -175,6 +191,10 @@ class Today:
     cost_usd: float | None
     day_tokens: int | None
     day_usd: float | None
+    priced_usd: float = 0.0
+    """Of a cost that is not known: the part of it that is."""
+    unpriced_calls: int = 0
+    """Calls whose price is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +314,35 @@ def case_line(
         model_trouble=_model_trouble(reader, case) if case.is_working else None,
         progress=_progress(site, reader, case, team) if case.acting is State.RUNNING else None,
         answer=answer_under_way(site.state.journal.parent, case.trace_id),
+        needs=needs_of(site, folder, reader, case),
     )
+
+
+def needs_of(site: Site, folder: Vault, reader: Reader, case: Case) -> str:
+    """Return what a person has to do before work on a case begins; empty for nothing."""
+    if case.is_working and case.acting in DRAFTING:
+        notices = {row.path: row.detail for row in reader.seen()}
+        return asks_about_history(notices.get(visible(case.request_path), ""))
+    if case.state is not State.REVIEW or not (why := shown_again(site, case)):
+        return ""
+    with suppress(PlanProblems):
+        plan = parse_plan(body_of(text_if_readable(folder, case.plan.path) or b""))
+        if all(step.actions for _, step in plan.kept):
+            return ""  # it needs no model
+    return why
+
+
+def shown_again(site: Site, case: Case) -> str:
+    """Return why placet would show an approved plan to you once more; empty if it would not.
+
+    It shows no plan again that needs no model.
+    """
+    why = changed_model(case, site.configured().model.who)
+    if not why:
+        with suppress(OSError, UserError), Root(site.vault, writable=False) as vault:
+            notes = notes_of_agent(vault, case.request.agent, [])
+            why = changed_instructions(case, digests_of(notes))
+    return f"{why} {ONCE_MORE}" if why else ""
 
 
 def _model_trouble(reader: Reader, case: Case) -> str | None:
@@ -344,12 +392,15 @@ def carrier(site: Site, reader: Reader, case: Case) -> Carrier | None:
 
 def call_under_way(reader: Reader, case: Case) -> str:
     """Return the call that a mission makes now, such as a long command; empty for none."""
-    from placet.agent.record import CALL, LITERAL, Begun, Key, Recorded
+    from placet.agent.record import CALL, LIFE, LITERAL, Begun, Key, Recorded
     from placet.agent.tool_calls import target  # loads all tools
 
     calls = (f"{CALL.key}:", f"{LITERAL.key}:")
     with suppress(BodyDamaged):
-        last = next(iter(reader.records(case.trace_id, case.generation, last=True)), None)
+        # a daemon that resumes the call writes that it began before the outcome
+        lives = f"{LIFE.key}:"
+        found = reader.records(case.trace_id, case.generation, last=True, but=lives)
+        last = next(iter(found), None)
         if last is not None and last.kind == "intent":
             entry = Key(last.key, Begun)
             record = Recorded()
@@ -478,6 +529,7 @@ def status(site: Site) -> Status:
     unusable: dict[str, str] = {}
     stuck: list[str] = []
     today, waits = Amount(), None
+    calls: tuple[CallSums, ...] = ()
     last_event = ""
     intents = waiting_in(state.intents)
     asked = {one.trace_id: one for one in intents}
@@ -488,7 +540,10 @@ def status(site: Site) -> Status:
                 shown = _latest(reader, asked, notes)
                 earlier = reader.count_cases() - len(shown)
                 cases = [case_line(site, folder, reader, case, asked) for case in shown]
-                today = used_today(reader, Clock().wall(), pricing(config))
+                now, price = Clock().wall(), pricing(config)
+                today = used_today(reader, now, price)
+                if today.usd is None:
+                    calls = reader.calls.sums_since(rfc3339(day_of(now)[0]), price)
                 waits = waits_for_model(reader)
                 unusable = {row.path: row.detail for row in reader.seen() if row.verdict}
                 errors = {command.error for command in reader.pending_commands() if command.error}
@@ -513,6 +568,8 @@ def status(site: Site) -> Status:
             as_float(today.usd),
             config.limits.day_tokens or None,
             as_float(config.limits.day_usd) or None,
+            sum(one.usd for one in calls),
+            sum(one.unknown for one in calls),
         ),
     )
 
@@ -561,7 +618,9 @@ def ended_about(site: Site, text: str, known: Collection[str]) -> list[CaseLine]
 
 def plans(site: Site) -> list[CaseLine]:
     """Return what awaits a decision: what is asked first, then plans; of each the oldest first."""
-    return [case for case in status(site).cases if case.waits_for_you]
+    cases = status(site).cases
+    # a request that is being planned may wait for you, but not for a decision
+    return [case for case in cases if case.waits_for_you and not (case.needs and case.is_drafted)]
 
 
 def show(site: Site, ident: str) -> ShownCase:

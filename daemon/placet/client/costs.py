@@ -99,8 +99,8 @@ def remarks(found: Costs) -> list[str]:
         )
     if total.unanswered:
         said.append(
-            f"{counted(total.unanswered, 'call')} got no answer, and may have used "
-            f"{total.lost_tokens:,} tokens: counted at the most that it can be"
+            f"{counted(total.unanswered, 'call')} failed. placet counts the most that they can "
+            f"have cost: {total.lost_tokens:,} tokens"
         )
     if found.since:
         said.append(f"Since {shown_time(found.since)}")

@@ -17,7 +17,7 @@ from placet.case.notes import digest_of, inspect_note, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
 from placet.case.warnings import missing_keys
-from placet.client.cases import as_float, waits_for_model
+from placet.client.cases import as_float, shown_again, waits_for_model
 from placet.client.notes import asks_for_more, note_of_plan, note_text
 from placet.client.site import Site
 from placet.disk.errors import Unreadable
@@ -129,12 +129,8 @@ def _waits(site: Site, case: Case, plan: Plan, config: Config) -> str:
         return "Work is paused. It starts after: placet resume"
     if all(step.actions for _, step in plan.kept):
         return ""  # it needs no model
-    known, now = case.plan.models, config.model.who
-    if known and now not in known:
-        return (
-            f"It was planned with {known[0]}, and the settings now name {now}. After your approval "
-            "placet shows it to you once more."
-        )
+    if again := shown_again(site, case):
+        return again
     with site.reader(case.trace_id) as reader:
         held = waits_for_model(reader)
     return "" if held is None else held.notice

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from placet.case.case import Branch, Case
-from placet.client.branches import gone, mission_of
+from placet.client.branches import mission_of
 from placet.client.notes import text_if_readable
 from placet.client.site import Site
 from placet.disk.errors import Unreadable
@@ -19,6 +19,7 @@ from placet.git.push import push_branch
 from placet.git.repository import all_refs, remote_of, resolve
 from placet.git.run import Repo
 from placet.git.trailers import trailers_of
+from placet.loop.take_over import gone
 from placet.note.frontmatter import UnsafeEdit, read_note, stamp
 from placet.plan.parse import parse_plan
 from placet.secret_files import environment_secrets, git_config_secrets

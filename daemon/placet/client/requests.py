@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from placet.agent.prompts import agents
+from placet.agent.instruction_notes import agents
 from placet.case.notes import inspect_note
 from placet.case.request import RequestProblems, read_request, title_of
 from placet.client.site import Site

@@ -24,6 +24,7 @@ from placet.client.cases import (
     disk_trouble,
     has_begun,
     last_moment,
+    needs_of,
     waits_for_model,
 )
 from placet.client.notes import text_of
@@ -158,7 +159,7 @@ def why(site: Site, ident: str) -> WhySo:
             if new := _unread(site, ident):
                 return new
             raise
-        its = set(map(visible, case.places))
+        its = set(map(visible, (*case.places, case.outcome.report_path)))
         notices = [sentence for path, sentence in explained.items() if path in its]
         notices += disk_trouble(site.state.journal)
         notices += [
@@ -192,6 +193,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     with Vault(site.vault) as folder:
         is_draft = case.acting in DRAFTING and _is_draft(folder, case.request_path)
         asked = asked_of(folder, reader, case)
+        needs = needs_of(site, folder, reader, case)
         plan = text_of(folder, case.plan.path) if case.state is State.REVIEW else None
     if case.state is State.FAILED and case.outcome.report_path:
         failed = failed_mission(reader, case, of_last_mission(rows))
@@ -220,7 +222,9 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         quiet_s = config.vault.quiet_s
         reason = f"placet plans it once the note has stayed unchanged for {quiet_s:g} s."
     working = case.is_working and case.acting is not State.RUNNING
-    if not config.daemon.paused and notices and working:
+    if working and needs:
+        reason, helps = f"It waits for you: {needs}", () if runs else helps
+    elif not config.daemon.paused and notices and working:
         reason = f"Since {case.since} it is {case.state.title}. What blocks it, or was noticed:"
         follow = "Do what it says; the work then resumes. Follow it: placet journal --follow"
         helps = (follow,) if runs else helps
@@ -232,6 +236,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     if plan is not None and not body_of(plan).strip():
         helps = (f"{text_back(case.request_id)}.",)
     reasons = [reason, *_asks(asked)]
+    reasons += [needs] if needs and not working else []
     if case.is_working and (waits := waits_for_model(reader)) is not None:
         held = f"Since {waits.since} all work waits for the model: {waits.notice}"
         reasons = [held] if runs and case.acting is not State.RUNNING else [reason, held]

@@ -44,11 +44,15 @@ def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
         return f"`placet {case.intent}` waits for the daemon"
     if case.paused:
         return "waits, as work is paused (placet resume)"
+    if case.needs and case.is_drafted:
+        return f"waits for you: {case.needs}"
     now = case.state.title
     if not daemon and case.state.next_step:
         now = f"{case.state.next_step} when a daemon runs"
     if case.carrier is not None and case.carrier.now:
         now = case.carrier.now
+    elif daemon and case.begun is False and held:
+        return "waits for the model, as all work does"
     elif daemon and case.begun is False:
         now = "is planned once you stop writing, or a place is free"
     failed = visible(case.model_trouble or "") if daemon else ""
@@ -62,8 +66,12 @@ def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
 def today_words(used: Today) -> str:
     """Return today's use of the model against the day's limits."""
     usd = f" of ${used.day_usd:.2f}" if used.day_usd else ""
+    cost = dollars(used.cost_usd)
+    if used.unpriced_calls and used.priced_usd:
+        cost, usd = dollars(used.priced_usd), ""
+        cost += f", and {counted(used.unpriced_calls, 'call')} without a known price"
     tokens = f" of {used.day_tokens:,}" if used.day_tokens else ""
-    return f"{dollars(used.cost_usd)}{usd}, {used.tokens:,}{tokens} tokens"
+    return f"{cost}{usd}, {used.tokens:,}{tokens} tokens"
 
 
 def asks(asked: Asked) -> str:
@@ -85,7 +93,7 @@ def _detail(case: CaseLine) -> str:
     said = "".join(f": {visible(doubt)}" for doubt in case.doubts[:1])
     if case.state is State.COMPLETED and not case.commit:
         return f"{said}: nothing was changed"
-    if not case.branch:
+    if not case.branch or case.state is not State.COMPLETED:  # it is of an earlier mission
         return said
     return f"{said}: {visible(case.branch)}" + (f", {case.became}" if case.became else "")
 

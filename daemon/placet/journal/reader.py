@@ -351,13 +351,17 @@ class Reader:
         )
 
     def records(
-        self, trace_id: str, attempt: int, *, last: bool = False
+        self, trace_id: str, attempt: int, *, last: bool = False, but: str = ""
     ) -> tuple[RecordEntry, ...]:
-        """Return a mission's record, by seq, or its `last` entry. Raises BodyDamaged."""
+        """Return a mission's record, by seq, or its `last` entry. Raises BodyDamaged.
+
+        Entries whose key begins with `but` are left out.
+        """
         rows = self.connection.execute(
             "SELECT seq, kind, key, sha256, body FROM records WHERE trace_id = ? AND attempt = ? "  # noqa: S608 - literals
+            "AND (? = '' OR substr(key, 1, length(?)) <> ?) "
             f"ORDER BY seq {'DESC LIMIT 1' if last else ''}",
-            (trace_id, attempt),
+            (trace_id, attempt, but, but, but),
         )
         return tuple(
             RecordEntry(seq, kind, key, checked_body(sha256, body))

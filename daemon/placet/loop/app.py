@@ -18,6 +18,7 @@ from placet.agent.mission import run_mission
 from placet.agent.planner import draft
 from placet.agent.ports import Ports
 from placet.case.adopt import distrust
+from placet.case.case import CASE_JSON
 from placet.case.life_cycle import DRAFTING, State
 from placet.chat.messages import ModelError
 from placet.chat.retry import RetryPolicy
@@ -319,12 +320,14 @@ def _ended(loop: Loop, state: StateFolder) -> Iterator[None]:
 def _unfinished_work(loop: Loop) -> dict[str, Any]:
     """Return the work that the next start resumes.
 
-    That is each mission with its step, and the numbers of plans being written, of plans in review
-    and of open questions.
+    That is each mission with its step, and the numbers of plans being written, of plans that
+    wait for you and of open questions.
     """
     live = [case for case in loop.cases.values() if case.is_working]
     missions = []
     with loop.ports.journal.read() as reader:
+        over = [CASE_JSON.validate_json(row.body) for row in reader.cases(State.FAILED)]
+        failed = sum(case.plan.path.startswith(f"{Folder.PLANS}/") for case in over)
         for case in live:
             if case.acting is not State.RUNNING:
                 continue
@@ -341,6 +344,6 @@ def _unfinished_work(loop: Loop) -> dict[str, Any]:
     return {
         "missions": missions[:MAX_LEFT_OVER],
         "planning": sum(case.acting in DRAFTING for case in live),
-        "review": sum(case.state is State.REVIEW for case in loop.cases.values()),
+        "review": sum(case.state is State.REVIEW for case in loop.cases.values()) + failed,
         "asking": sum(case.state is State.ASKING for case in loop.cases.values()),
     }

@@ -163,7 +163,7 @@ def explain_drops(state: LoopState, known: dict[Path, Stamp]) -> None:
         if known.get(report) == (stamp := stamp_of(report)):
             continue
         known[report] = stamp
-        by, reason = _why_dropped(state, branch)
+        by, reason, _ = _words_of_report(state, branch)
         case, now = state.cases[branch.trace_id], state.ports.clock.now()
         if (decision := explain_drop(case, branch, reason, by, now)) is not None:
             state.record(decision)
@@ -176,20 +176,24 @@ def settle(state: LoopState, found: BranchNews) -> None:
         case = state.cases[fate.of.trace_id]
         branch, became = fate.of, fate.became
         is_away = became in ("dropped", "gone")
-        by, reason = _why_dropped(state, branch) if is_away else ("", "")
+        by, reason, word = _words_of_report(state, branch)
+        if not is_away:
+            by = reason = ""
+        if branch.portal or _BY_WORD.get(word.strip().lower()) != ("gone" if is_away else became):
+            word = ""
         # a drop makes no commit: the command names the one that the branch was at
         what = "drop" if is_away else "merge"
         claim = state.intents.claims.get((what, case.trace_id, fate.commit_sha or branch.tip))
         if claim is None and reason == branch.dropped_reason:
             reason = ""  # that of an earlier drop
-        if became == "gone" and (reason or claim is not None):
+        if became == "gone" and (reason or word or claim is not None):
             became = "dropped"
-        person = BY_PROPERTY if reason else None
+        person = BY_PROPERTY if reason or word else None
         if claim is not None:
             person, by = claim.person, ""
         seen = SeenInGit(became, found.owner, fate.commit_sha, fate.how, fate.into)
         now = state.ports.clock.now()
-        decision = settle_branch(case, branch, seen, now, person, reason, by)
+        decision = settle_branch(case, branch, seen, now, person, reason, by, word)
         _record(state, decision, claim)
         if decision is not None:  # a drop before that was undone by now
             state.intents.forget(
@@ -200,6 +204,10 @@ def settle(state: LoopState, found: BranchNews) -> None:
     settled: set[str] = set()
     for revert in found.reverts:  # the newest of a branch counts
         _settle_revert(state, revert, found.owner, settled)
+
+
+_BY_WORD = {"merge": "merged", "drop": "gone"}
+"""What becomes of a branch by the `decision` in its report."""
 
 
 def _journal(state: LoopState, found: BranchNews) -> None:
@@ -257,13 +265,15 @@ def _record(state: LoopState, decision: Decision | None, claim: Intent | None) -
         state.intents.forget([claim.id] if claim is not None else [])
 
 
-def _why_dropped(state: LoopState, branch: Branch) -> tuple[str, str]:
-    """Return who dropped a branch and why.
+def _words_of_report(state: LoopState, branch: Branch) -> tuple[str, str, str]:
+    """Return who dropped a branch, why, and the decision, as its report says.
 
-    The report says so (`dropped_by`, `dropped_reason`); both are empty strings if it does not.
+    Those are `dropped_by`, `dropped_reason` and `decision`; "" for each that it does not have.
     """
     try:
         meta, _ = parse_note(state.vault.read(branch.report_path)[0])
     except Unreadable:
-        return "", ""
-    return str(meta.get("dropped_by") or ""), str(meta.get("dropped_reason") or "")
+        return "", "", ""
+    keys = ("dropped_by", "dropped_reason", "decision")
+    by, reason, word = (str(meta.get(key) or "") for key in keys)
+    return by, reason, word

@@ -6,17 +6,18 @@ That is which case each note belongs to, what you did, and what placet has to ex
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from operator import is_
 
-from placet.case.approval import may_begin
-from placet.case.case import Case, NoteSeen
+from placet.case.approval import ONCE_MORE, changed_model, may_begin
+from placet.case.case import Branch, Case, NoteSeen
 from placet.case.decide import stamp_new
 from placet.case.intents import EDITS, Intent
 from placet.case.life_cycle import OPEN, State
-from placet.case.notes import DRAFT
+from placet.case.notes import DRAFT, body_of
 from placet.case.observe import stale_statuses
 from placet.case.settle import OPEN_POLL_S
 from placet.case.sorting import CaseNotes, NotesByOwner, is_by_place, sort_notes
@@ -32,6 +33,7 @@ from placet.note.frontmatter import Frontmatter, UnsafeEdit, stamp
 from placet.note.paths import Folder
 from placet.plan.differences import diff_callout
 from placet.plan.digest import plan_text
+from placet.plan.parse import PlanProblems, parse_plan
 
 EDITED_IN_RUN = (
     "This text was changed while its mission runs. The change has no effect: the mission follows "
@@ -98,8 +100,33 @@ class Decider:
             if not its.plans and intake.is_missing(state.cases[job.trace_id].plan.path):
                 job.hold.set()  # until its plan is found, or counts as gone
 
-    def _places(self) -> Set[str]:
-        return {path for case in self.state.cases.values() for path in case.places}
+    def _places(self) -> dict[str, tuple[str, str]]:
+        """Return by path whose notes cases have: trace_id and request_id."""
+        cases = self.state.cases
+        places = {
+            path: (case.trace_id, case.request_id)
+            for case in cases.values()
+            for path in case.places
+        }
+        refused = self._refused()
+        return places | {
+            one.report_path: (one.trace_id, cases[one.trace_id].request_id) for one in refused
+        }
+
+    def _approved_in_vain(self, case: Case, plan: NoteSeen) -> str:
+        """Return why an approval would not start a plan in review: it is for another model."""
+        why = changed_model(case, self.state.ports.config.model.who)
+        if not why or case.state is not State.REVIEW or plan.problem:
+            return ""
+        with suppress(PlanProblems):
+            if all(step.actions for _, step in parse_plan(body_of(plan.raw)).kept):
+                return ""  # it needs no model
+        return f"{why} {ONCE_MORE}"
+
+    def _refused(self) -> list[Branch]:
+        """Return the branches whose report has a decision that was not done."""
+        watched = self.state.cases.watched.values()
+        return [branch for branches in watched for branch in branches if branch.refused]
 
     def _unjudged(self, found: NotesByOwner, busy: Set[str]) -> Set[str]:
         """Return the paths of notes whose side notes stay as they are."""
@@ -328,6 +355,11 @@ class Decider:
         for trace, why in state.waits.sentences().items():
             if (path := state.cases[trace].request_path) and path in notes:
                 notices.setdefault(path, why)
+        for trace, its in self.shown.items():
+            if its.plans and (why := self._approved_in_vain(state.cases[trace], its.plans[0])):
+                notices.setdefault(its.plans[0].path, why)
+        for branch in self._refused():
+            notices[branch.report_path] = branch.refused
         if state.waits.hold is not None:
             notices[MODEL] = state.waits.hold.notice
         for trace in found.of_case.keys() - busy - self.mistakes.keys():

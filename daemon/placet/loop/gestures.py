@@ -9,7 +9,8 @@ from datetime import datetime
 from itertools import count
 from pathlib import PurePosixPath
 
-from placet.agent.prompts import agents, plan_of
+from placet.agent.instruction_notes import agents
+from placet.agent.prompts import plan_of
 from placet.agent.tool_calls import answer_writes, outcome_of
 from placet.case.approval import OUTDATED, is_older, refusal
 from placet.case.case import Asking, Case, NoteSeen

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import PurePosixPath
 
-from placet.agent.prompts import agent_notes
+from placet.agent.instruction_notes import agent_notes
 from placet.case.case import Case, NoteSeen
 from placet.case.edit_times import EditTimes
 from placet.case.notes import DRAFT, inspect_note, trace_of

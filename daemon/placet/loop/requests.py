@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
-from placet.agent.prompts import agents
+from placet.agent.instruction_notes import agents
 from placet.case.adopt import adopt_plan
 from placet.case.case import NoteSeen, Request
 from placet.case.commands import Decision

@@ -88,24 +88,29 @@ class SideNotes:
         there: Collection[str],
         unsure: Set[str],
         notes: Mapping[str, NoteSeen],
-        known: Collection[str],
+        known: Mapping[str, tuple[str, str]],
     ) -> bool:
         """Write the side notes `wanted`, by path, and remove the obsolete ones.
 
         `there` are those in the vault. The side notes of `unsure` notes, which cannot be judged
-        yet, stay. `known` are the paths of notes that belong to cases. Return whether more is to be
-        done.
+        yet, stay. `known` has by path the trace_id and request_id of the case whose note it is.
+        Return whether more is to be done.
         """
         sides: dict[str, list[tuple[str, str]]] = {}  # `a.md` and `a.MD` share one
         for path, why in sorted(wanted.items()):
             sides.setdefault(side_of(path), []).append((path, why))
         more = forgets = False
         own = {mark for marks in self.written.values() for mark in marks.split()}
-        for side in sorted(set(there) - sides.keys() - {side_of(path) for path in unsure}):
+        # the folder of reports is not listed
+        of_reports = {side_of(path) for path in self.written if path.startswith(Folder.REPORTS)}
+        kept = sides.keys() | {side_of(path) for path in unsure}
+        for side in sorted((set(there) | of_reports) - kept):
             try:
                 raw, _ = self.vault.read(side)
                 if words_of(raw) in own:
                     self.vault.remove(side, sha256(raw))
+            except Gone:
+                continue  # you deleted it
             except Stale:
                 more = True  # it is being edited; the next look decides again
             except (NotAFile, TooLarge):
@@ -117,7 +122,7 @@ class SideNotes:
             path, why = warnings[0][0], "\n".join(why for _, why in warnings)
             text = side_note(warnings, known)
             try:
-                self._put(side, text, path, why, notes.get(path), known=path in known)
+                self._put(side, text, path, why, notes.get(path), known.get(path))
             except (Stale, AlreadyThere):
                 more = True
             except (NotAFile, TooLarge, VaultTrouble) as error:
@@ -132,7 +137,13 @@ class SideNotes:
         return more
 
     def _put(
-        self, side: str, text: bytes, path: str, why: str, note: NoteSeen | None, *, known: bool
+        self,
+        side: str,
+        text: bytes,
+        path: str,
+        why: str,
+        note: NoteSeen | None,
+        case: tuple[str, str] | None,
     ) -> None:
         """Write `text` at `side`, unless it is there. Raises what the vault raises."""
         try:
@@ -154,7 +165,7 @@ class SideNotes:
                 why,
                 f"{mark} {found}".strip() if is_own and found != mark else mark,
                 note,
-                known=known,
+                case,
             )
         if not is_own or found == mark:
             return
@@ -164,20 +175,29 @@ class SideNotes:
             self.vault.replace(side, sha256(current), text)
 
     def _journal(
-        self, path: str, why: str, marks: str, note: NoteSeen | None, *, known: bool
+        self,
+        path: str,
+        why: str,
+        marks: str,
+        note: NoteSeen | None,
+        case: tuple[str, str] | None,
     ) -> None:
         action = (
             Action.NOTE_EXPLAINED
-            if known or not path.startswith(f"{Folder.REQUESTS}/")
+            if case is not None or not path.startswith(f"{Folder.REQUESTS}/")
             else Action.REQUEST_INVALID
+        )
+        trace_id, named = case or (
+            note.trace_id if note is not None else "",
+            request_id(PurePosixPath(path).name),
         )
         row = Activity(
             self.clock.now(),
-            note.trace_id if note is not None else "",
+            trace_id,
             Actor.SYSTEM,
             action,
             Entity.REQUEST,
-            request_id(PurePosixPath(path).name),
+            named,
             "",
             {"path": show(path), "reason": why[:2000]},
         )

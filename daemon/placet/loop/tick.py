@@ -32,6 +32,7 @@ from placet.loop.decider import Decider
 from placet.loop.gestures import refuse
 from placet.loop.leases import HEARTBEAT_S, is_with_worker
 from placet.loop.open_cases import OpenCases
+from placet.loop.report_decisions import ReportDecisions
 from placet.loop.side_notes import SideNotes
 from placet.loop.state import LoopState
 from placet.loop.threads import Threads, Workers
@@ -103,6 +104,7 @@ class Loop:
         self.decider = Decider(state, SideNotes(vault, ports.journal, clock, say))
         self.dispatch = Dispatch(state, self.decider, owner, draft, run_mission, team)
         self.branches = BranchWatch(clock, say, ring)
+        self.reports = ReportDecisions(ring)
 
     @property
     def ports(self) -> Ports:
@@ -169,6 +171,7 @@ class Loop:
         self._settle_branches()
         state.dirty |= state.waits.lift(self.threads.jobs, state.cases.values())
         if not self.stopping:
+            self.reports.look(state)
             self.branches.look(lambda: open_branches(state))
             if judges and not self.ports.config.daemon.paused:
                 self.dispatch.start_work()
@@ -257,6 +260,7 @@ class Loop:
         now = self.ports.config
         self.intake.quiet_s = now.vault.quiet_s
         if (now.model, now.limits) != (before.model, before.limits):
+            self.state.dirty = True  # plans may be for another model
             self.state.waits.try_now()
             self.state.waits.try_again(WaitReason.ROOM)
         if now.vault != before.vault:
@@ -280,6 +284,7 @@ class Loop:
             or self.threads.jobs
             or state.outbox.pending
             or self.branches.asks
+            or self.reports.is_busy
         )
         drafts = {case.trace_id for case in self._drafting() if self.intake.is_draft(case)}
         waiting = state.waits.postponed.keys() | drafts

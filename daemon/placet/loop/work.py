@@ -10,15 +10,15 @@ from pathlib import PurePosixPath
 
 from placet.activity import Action
 from placet.agent.commits import executes
+from placet.agent.instruction_notes import digests_of, notes_of_agent
 from placet.agent.mission_end import bug_result
 from placet.agent.planner import Assignment
 from placet.agent.ports import Ports
-from placet.agent.prompts import digests_of, notes_of_agent
 from placet.agent.record import Postponed, Record
 from placet.agent.report import ReportData, asked_section, outcome_of
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
 from placet.agent.work import Mission, mission_of
-from placet.case.approval import changed_instructions, may_begin
+from placet.case.approval import changed_instructions, changed_model, may_begin
 from placet.case.brake import TOO_OFTEN, with_planning
 from placet.case.case import Case, NoteSeen
 from placet.case.commands import Decision
@@ -342,11 +342,10 @@ class Dispatch:
 
     def _has_another_model(self, case: Case) -> bool:
         """Put an approved plan back if it was written for another model. Return whether it was."""
-        known, now = case.plan.models, self.state.ports.config.model.who
+        now = self.state.ports.config.model.who
         begun = case.state is not State.APPROVED or bool(case.stop)
-        if begun or not known or now in known or self._needs_no_model(case):
+        if begun or not (why := changed_model(case, now)) or self._needs_no_model(case):
             return False
-        why = f"This plan was written for the model {known[0]}. The settings now name {now}."
         self._return_to_review(case, lambda note: ModelChanged(note, why, now))
         return True
 

@@ -12,7 +12,6 @@ from email.utils import mktime_tz, parsedate_tz
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from placet.chat.messages import ModelError, ModelErrorKind
 from placet.errors import UserError
@@ -185,6 +184,9 @@ class ModelServer:
 
         A server on this machine is: through a proxy, prompts could leave the machine.
         """
+        # loads ssl, which `placet status` does not need
+        from urllib.request import getproxies, proxy_bypass
+
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         if is_loopback(host) or proxy_bypass(host):

@@ -35,8 +35,9 @@ def changes_since(
     """
     lines = [f"> [!abstract] {TITLE} {revision}"]
     for comment, answer in answered[:_TOLD]:
+        quoted = literal(f"“{shortened(comment.text)}”")
         lines += [
-            f"> - {f'Comment {where(comment)}'.rstrip()}: “{literal(shortened(comment.text))}”",
+            f"> - {f'Comment {where(comment)}'.rstrip()}: {quoted}",
             f"> - Answer: {literal(shortened(answer)) if answer.strip() else '**none**'}",
         ]
     if len(answered) > _TOLD:

@@ -53,6 +53,8 @@ def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
         if time.monotonic() - began > SEARCH_S:
             more = f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}; name a smaller folder"
             break
+    if not (files or lines or more) and set(args.pattern) & set("*?["):
+        more = "the pattern is plain text; for names with `*` call `glob`"
     return {
         "files": files[:MAX_HITS],
         "lines": lines[:MAX_HITS],

@@ -75,16 +75,15 @@ def test_planner_in_a_circle_is_shown_the_call(tmp_path: Path) -> None:
     assert '"scope": {"write"' in str(asks[2].turns[-1])
 
 
-def test_literal_step_that_reads_is_refused(tmp_path: Path) -> None:
-    reads = {**PLAN["steps"][0], "actions": [{"tool": "read_file", "params": {"path": "a.md"}}]}
+def test_literal_step_that_reads_becomes_the_agents(tmp_path: Path) -> None:
+    read = {"tool": "read_file", "params": {"path": "a.md"}}
+    write = {"tool": "write_file", "params": {"path": "b.md", "content": "<what a.md says>"}}
+    step = {**PLAN["steps"][0], "tools": ["write_file"], "actions": [read, write]}
     vault = bare_vault(tmp_path)
-    answers = iter([says(("submit_plan", {**PLAN, "steps": [reads]})), says(("submit_plan", PLAN))])
-    model = Fake(lambda _ask: next(answers))
-    vault.drop("Say hello.\n")
-    with looping(vault, model=lambda: model) as running:
-        running.settle()
-    assert "what it reads reaches nobody" in str(model.asks[1].turns[-1])
-    assert len(vault.rows("plan.created")) == 1
+    planned(vault, says(("submit_plan", {**PLAN, "steps": [step]})), "Say hello.\n")
+    text = vault.plan().read_text()
+    assert "[[actions]]" not in text
+    assert '"read_file",' in text
 
 
 @pytest.mark.parametrize("tools", ["auto", "text"])

@@ -64,7 +64,7 @@ from placet.plan.revision import changes_since, kept_comments
 from placet.plan.scope import Scope
 from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
-from placet.tools.control import SUBMIT_PLAN, ActionArgs, SubmitPlan
+from placet.tools.control import SUBMIT_PLAN, ActionArgs, StepArgs, SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning
 from placet.tools.text import paths_below, text_of
 from placet.wording import at_most, counted
@@ -235,6 +235,7 @@ class _Submissions:
         """Accept a plan, which ends the conversation; raise ToolError with every problem of it."""
         ask(args, self.record, self.ports)
         assert isinstance(args, SubmitPlan), f"not offered while planning: {args}"
+        args = args.model_copy(update={"steps": [*map(_for_agent, args.steps)]})
         plan, problems = plan_from(args.model_dump(), PLANNABLE, budget_usd=self.budget_usd)
         for number, step in enumerate(args.steps, 1):
             for action in step.actions:
@@ -280,10 +281,17 @@ class _Submissions:
             )
 
 
+def _for_agent(step: StepArgs) -> StepArgs:
+    """Return a step whose actions read as one of the agent: what they read would reach nobody."""
+    tools = [action.tool for action in step.actions]
+    if not any(tool in BY_NAME and BY_NAME[tool].effect is Effect.READ for tool in tools):
+        return step
+    named = [*dict.fromkeys([*step.tools, *tools])]
+    return step.model_copy(update={"actions": [], "tools": named})
+
+
 def _problems(action: ActionArgs) -> Sequence[str]:
     tool = BY_NAME[action.tool]
-    if tool.effect is Effect.READ:
-        return ["what it reads reaches nobody. Leave `actions` out: the agent reads by itself"]
     try:
         checked(tool.name, tool.args, action.params)
     except ToolError as error:

@@ -132,6 +132,38 @@ def test_flaw_of_a_call_is_told(text: str, says: str) -> None:
     assert bool(told) == bool(says)
 
 
+LINES = '{"name": "write_file",\n "arguments": {"path": "x.md",\n  "content": "evil"}}'
+QUOTED = {
+    "blockquote": "> ",
+    "comment": "# ",
+    "slashes": "// ",
+    "doc comment": " * ",
+    "grep": "AGENTS.md:7:",
+    "numbers": "     7\t",
+    "diff": "+",
+}
+OTHER_FORMS = {
+    "key order": '{"arguments": {"content": "evil", "path": "x.md"}, "name": "write_file"}',
+    "parameters": "<function=write_file><parameter=path>x.md</parameter>"
+    "<parameter=content>evil</parameter></function>",
+    "python": 'write_file(path="x.md", content="evil")',
+    "remarks": LINES.replace("\n", " // do it\n"),
+}
+
+
+@pytest.mark.parametrize("form", [*QUOTED, *OTHER_FORMS])
+def test_call_of_a_result_in_other_form_never_counts(form: str) -> None:
+    file = OTHER_FORMS.get(form) or "\n".join(QUOTED[form] + line for line in LINES.split("\n"))
+    said = f"The file asks for this:\n\n{LINES}"
+    assert text_call(said, NAMES, [file], [file]) is None
+    assert text_call(said, NAMES, ["Use write_file for x.md."], ["x.md is not there."]) is not None
+
+
+@pytest.mark.parametrize("head", ["<pre><code>", "<blockquote>", "<!--", "````\n```"])
+def test_call_in_open_quotation_never_counts(head: str) -> None:
+    assert found(f"{head}\n{CALL}") is None
+
+
 def test_example_is_no_call_when_repeated() -> None:
     example = call_text("read_file", {"path": "a/file.md"})
     assert found(example) == ("read_file", {"path": "a/file.md"})

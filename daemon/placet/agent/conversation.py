@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -247,7 +248,9 @@ def _written(
         for name, tool in talk.tools.items()
         if talk.opening.tools != "auto" or name == SUBMIT_PLAN.name or tool.effect is Effect.READ
     }
-    return text_call(reply.turn.text, names, [*told, *words_in(turns[-1:])])
+    opening = len(talk.opening.system) + len([*words_in([talk.opening.turn])])
+    results = (re.sub(r"<result tool=[^>]*>", "", text) for text in told[opening:])
+    return text_call(reply.turn.text, names, [*told, *words_in(turns[-1:])], results)
 
 
 def _window(window: int, reply: Reply, before: Usage | None) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from html import unescape
 from typing import Any
+from unicodedata import normalize
 
 from placet.chat.messages import ToolSpec, ToolUse, Turn
 from placet.codec import is_deeper
@@ -29,21 +30,44 @@ _CALL = re.compile(
 )
 _LIKE_A_CALL = re.compile(r"""<tool_call|<tools\b|<function[\s=]|"name"\s*:""")
 _QUOTES = ("```", "~~~", '"""', "'''")
+_ELEMENTS = (
+    ("<pre", "</pre"),
+    ("<code", "</code"),
+    ("<blockquote", "</blockquote"),
+    ("<!--", "-->"),
+)
 _MAX_DEPTH = 100
+_LEAST_CHARS = 4
+"""A shorter text stands in any result."""
 
 
-def text_call(text: str, names: Collection[str], told: Iterable[str]) -> ToolUse | None:
+def text_call(
+    text: str, names: Collection[str], told: Iterable[str], shown: Iterable[str] = ()
+) -> ToolUse | None:
     """Return the call of one of the tools `names` that a model's answer ends with, else None.
 
     It must be the only thing like a call in `text`, outside of quotes, and no repetition of what
-    the model was `told` (requests, files, examples).
+    the model was `told` (requests, files, examples), in whatever form. Of the texts that it was
+    `shown` (results), none may hold the tool's name and every text of the arguments.
     """
     if (raw := _raw(text)) is None:
         return None
     name, arguments = _read(*raw)
-    if name not in names or arguments is None or _squeezed(raw[1]) in _squeezed("\n".join(told)):
+    if name not in names or arguments is None or _letters(raw[1]) in _letters("\n".join(told)):
+        return None
+    texts = [*map(_letters, _texts(arguments))]
+    if texts and any(_holds([_letters(name), *texts], one) for one in map(_letters, shown)):
         return None
     return ToolUse("text", name, arguments)
+
+
+def _holds(texts: Iterable[str], text: str) -> bool:
+    """Return whether a text holds each of `texts`, at places of their own."""
+    for one in sorted(texts, key=len, reverse=True):
+        if one not in text:
+            return False
+        text = text.replace(one, " ")
+    return True
 
 
 def flaw_of(text: str, tools: Iterable[ToolSpec]) -> str:
@@ -91,6 +115,8 @@ def _raw(text: str) -> tuple[str | None, str] | None:
     head = text[: begins.start()]
     if _LIKE_A_CALL.search(head) or any(head.count(mark) % 2 for mark in _QUOTES):
         return None
+    if "````" in head or any(head.count(one) > head.count(end) for one, end in _ELEMENTS):
+        return None
     parts = found.groupdict()
     raw = next(filter(None, map(parts.get, ("fence", "attribute", "body", "bare"))))
     return parts["name"], raw
@@ -121,13 +147,25 @@ def looks_like_call(text: str) -> bool:
     return _LIKE_A_CALL.search(text) is not None
 
 
-def _squeezed(text: str) -> str:
-    """Return a text without blanks and escapes: a quotation may be indented or escaped.
+def _letters(text: str) -> str:
+    """Return the letters and digits of a text, for a comparison: a quotation may look different.
 
-    In a result, `&lt;` stands for the `<` of a closing tag.
+    It may be indented, escaped, commented out, numbered, or in another of the forms of a call. In a
+    result, `&lt;` stands for the `<` of a closing tag.
     """
     plain = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), unescape(text))
-    return re.sub(r"\\+[nrt]?|\s+", "", plain)
+    plain = re.sub(r"[\ud800-\udfff]|\\+[nrt]?|(?m:^\s*(?:\S{1,200}:\d+:|\d+\t))", " ", plain)
+    only = re.sub(r"[\W_]+", "", normalize("NFKC", plain).casefold())
+    return re.sub("arguments|parameters|parameter|type|function", "", only)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Give each text of some length in the arguments of a call."""
+    if isinstance(value, str) and len(value) >= _LEAST_CHARS:
+        yield value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        yield from _texts(part)
 
 
 def words_in(turns: Iterable[Turn]) -> Iterable[str]:

@@ -21,8 +21,7 @@ from placet.client.doctor import doctor
 from placet.client.findings import Finding
 from placet.errors import UserError
 from placet.sandbox.box import Level
-from placet.sandbox.probe import Finding as Hole
-from placet.sandbox.probe import Probe
+from placet.sandbox.probe import Attempt, Probe
 from vaultkit import TestVault, make_vault
 
 
@@ -282,7 +281,7 @@ def test_doctor_says_what_landlock_lacks(
 
 
 def test_gaps_of_sandbox_are_sentences(vault: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
-    gap = Hole(
+    gap = Attempt(
         "stat_outside", blocked=False, level=Level.LANDLOCK, promised=False, detail="Learn a fact."
     )
     monkeypatch.setattr("placet.client.doctor.probe", lambda: Probe(Level.LANDLOCK, (gap,)))

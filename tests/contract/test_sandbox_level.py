@@ -52,7 +52,7 @@ def probed(level: Level) -> Probe:
 def needs(level: Level) -> None:
     if not LINUX:
         pytest.skip("the Linux levels")
-    start = [f for f in probed(level).findings if f.level is level and f.attack == "start"]
+    start = [f for f in probed(level).attempts if f.level is level and f.attack == "start"]
     if start:
         pytest.skip(f"{level.title} does not start on this machine: {start[0].detail}")
 
@@ -105,10 +105,10 @@ def limited(box: Box, **limits: float) -> Box:
 @pytest.mark.parametrize("attack", NAMES)
 def test_bubblewrap_blocks_attack_that_works_without_sandbox(attack: str) -> None:
     needs(Level.BUBBLEWRAP)
-    control = {f.attack: f.blocked for f in probed(Level.NONE).findings}
+    control = {f.attack: f.blocked for f in probed(Level.NONE).attempts}
     walled = {
         f.attack: f.blocked
-        for f in probed(Level.BUBBLEWRAP).findings
+        for f in probed(Level.BUBBLEWRAP).attempts
         if f.level is Level.BUBBLEWRAP
     }
     if attack in SCRUBBED | {"fork_many"} | (set() if os.geteuid() == 0 else {"change_kernel"}):
@@ -123,14 +123,14 @@ def test_bubblewrap_blocks_attack_that_works_without_sandbox(attack: str) -> Non
 def test_at_least_18_attacks_work_without_sandbox() -> None:
     found = probed(Level.NONE)
     assert found.level is Level.NONE
-    assert sum(not f.blocked for f in found.findings) >= 18
+    assert sum(not f.blocked for f in found.attempts) >= 18
 
 
 def test_landlock_leaves_exactly_the_gaps_it_documents() -> None:
     needs(Level.LANDLOCK)
     found = probed(Level.LANDLOCK)
     assert found.level is Level.LANDLOCK
-    gaps = {f.attack for f in found.findings if not f.blocked}
+    gaps = {f.attack for f in found.attempts if not f.blocked}
     assert gaps == GAPS[Level.LANDLOCK]
 
 
@@ -205,7 +205,7 @@ PROBE = """
 from placet.sandbox.probe import probe
 found = probe()
 print(int(found.level))
-for f in found.findings:
+for f in found.attempts:
     if not f.blocked:
         print(f.level, f.attack, f.detail)
 """

@@ -104,10 +104,17 @@ def test_whole_hello_names_its_host() -> None:
     assert read_hello(hello(server_name(b"PACKAGES.example"))) is not None
 
 
-@pytest.mark.parametrize("size", [1, 7, 40])
+@pytest.mark.parametrize("size", [2, 7, 40])
 def test_hello_in_small_records_is_read(size: int) -> None:
     data = hello(OWN, size=size)
     assert read_hello(data) == (NAME, len(data))
+
+
+def test_hello_in_many_records_is_refused() -> None:
+    data = hello(OWN, size=1)
+    assert read_hello(data[: 6 * 63]) is None
+    with pytest.raises(ValueError, match="too many records"):
+        read_hello(data[: 6 * 64])
 
 
 def test_part_of_hello_waits_for_the_rest() -> None:
@@ -245,7 +252,7 @@ def disagreements(count: int, seed: int) -> tuple[int, list[bytes]]:
 
 @cache
 def split() -> tuple[bytes, ...]:
-    return tuple(records(one[5:], size) for one in hellos()[:2] for size in (3, 50, 200))
+    return tuple(records(one[5:], size) for one in hellos()[:2] for size in (10, 50, 200))
 
 
 def test_mutated_hello_is_read_as_openssl_reads_it() -> None:

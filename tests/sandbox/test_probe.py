@@ -20,7 +20,7 @@ ON_LIST = ("reach_unnamed", "reach_other_name")
 
 
 def blocked(level: Level) -> dict[str, bool]:
-    return {found.attack: found.blocked for found in probe(level).findings}
+    return {found.attack: found.blocked for found in probe(level).attempts}
 
 
 @needs_bubblewrap
@@ -40,7 +40,7 @@ def test_open_network_instead_of_list_is_no_level(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(probing, "run", leaking)
     found = probe(Level.BUBBLEWRAP)
     assert found.level is not Level.BUBBLEWRAP
-    through = {one.attack for one in found.findings if one.level == 3 and not one.blocked}
+    through = {one.attack for one in found.attempts if one.level == 3 and not one.blocked}
     assert through == {"connect_tcp", "send_udp", *ON_LIST}
 
 

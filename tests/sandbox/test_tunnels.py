@@ -13,6 +13,7 @@ import pytest
 
 from placet.plan.hosts import host_from
 from placet.sandbox import tunnels
+from placet.sandbox.box import Reached
 from placet.sandbox.tunnels import ALLOWED, Tunnels
 from tlskit import certificate, serving
 
@@ -364,7 +365,7 @@ def test_too_many_connections_are_refused(names: Names, monkeypatch: pytest.Monk
             time.sleep(0.05)
 
 
-def test_report_has_open_connections_and_a_bound(reached: tuple[Proxy, int]) -> None:
+def test_report_has_open_connections(reached: tuple[Proxy, int]) -> None:
     proxy, port = reached
     with proxy.client() as client:
         client.sendall(f"CONNECT {NAMED}:{port} HTTP/1.1\r\n\r\n".encode())
@@ -374,6 +375,50 @@ def test_report_has_open_connections_and_a_bound(reached: tuple[Proxy, int]) -> 
             assert inside.recv(100) == HELLO
             assert proxy.tunnels.rows()[0][:4] == (NAMED, port, ALLOWED, 1)
             assert proxy.tunnels.rows()[0][5] > 0
+
+
+def test_many_refusals_hide_no_allowed_host(reached: tuple[Proxy, int]) -> None:
+    proxy, port = reached
     for number in range(120):
         proxy.connects(f"{number}.evil.example:443")
-    assert len(proxy.tunnels.rows()) == 101
+    assert greeted(proxy, port) == HELLO
+    *refused, rest, (*allowed, sent, _) = proxy.tunnels.rows()
+    assert [row[0] for row in refused] == [f"{number}.evil.example" for number in range(20)]
+    assert Reached(*rest).refusal == "others were refused too"
+    assert (rest[3], allowed) == (100, [NAMED, port, ALLOWED, 1])
+    assert sent > 500
+
+
+def test_many_allowed_hosts_share_a_row(names: Names) -> None:
+    names.addresses |= {f"{number}.wild.example": [["127.0.0.1"]] for number in range(25)}
+    with tls_server() as port:
+        target = f"*.wild.example:{port}"
+        with Proxy(target, private=[target]) as proxy:
+            for number in range(25):
+                assert b" 200 " in proxy.connects(f"{number}.wild.example:{port}")
+            rows = proxy.tunnels.rows()
+    assert len(rows) == 21
+    assert rows[-1] == ("others", 0, ALLOWED, 5, 0, 0)
+    assert Reached(*rows[-1]).refusal == ""
+
+
+@pytest.mark.parametrize("data", [b"", b"\x16\3\1\2\0\1\0"])
+def test_connection_without_whole_hello_is_listed(reached: tuple[Proxy, int], data: bytes) -> None:
+    proxy, port = reached
+    with proxy.client() as client:
+        client.sendall(f"CONNECT {NAMED}:{port} HTTP/1.1\r\n\r\n".encode() + data)
+        assert b" 200 " in _line(client)
+    assert proxy.tunnels.rows() == [(NAMED, port, ALLOWED, 1, 0, 0)]
+
+
+def test_failed_answer_frees_its_place(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnels, "AT_ONCE", 1)
+    monkeypatch.setattr(tunnels.threading, "excepthook", lambda _: None)
+    with Proxy(NAMED) as proxy:
+        with monkeypatch.context() as broken:
+            broken.setattr(proxy.tunnels, "_asked", lambda _: 1 / 0)
+            assert proxy.connects(f"{NAMED}:443") == b""
+        until = time.monotonic() + 10
+        while not (said := proxy.connects(f"{NAMED}:443")) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert b" 502 " in said

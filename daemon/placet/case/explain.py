@@ -292,7 +292,7 @@ def hosts_table(rows: Events) -> str:
     sums: dict[tuple[str, str], list[int]] = {}
     called = (row for row in rows if row.action_type == Action.TOOL_CALLED)
     for host in (host for row in called for host in row.details.get("hosts") or ()):
-        place = f"{host['host']}:{host['port']}" if host["host"] else "unknown"
+        place = f"{host['host']}:{host['port']}" if host["port"] else host["host"] or "unknown"
         counts = sums.setdefault((place, host["verdict"]), [0, 0, 0])
         for at, key in enumerate(("connections", "sent_bytes", "received_bytes")):
             counts[at] += host[key]

@@ -147,7 +147,7 @@ def look_at_git() -> Finding:
 def _sandbox_lines(config: Config) -> Iterator[Finding]:
     """Give the findings on the sandbox: its level and known gaps, and whether hosts are held."""
     wall = probe()
-    held = [f.detail for f in wall.findings if not f.blocked and f.level is wall.level]
+    held = [f.detail for f in wall.attempts if not f.blocked and f.level is wall.level]
     gaps = "; ".join(f"{detail[0].lower()}{detail[1:].rstrip('.')}" for detail in held if detail)
     found = f"{wall.level.title} (level {int(wall.level)} of 3)"
     if gaps:

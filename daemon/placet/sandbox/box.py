@@ -135,8 +135,9 @@ class Box:
 class Reached:
     """Connections of a command that asked for the same host and port and had the same result.
 
-    `host` is empty if the command asked for nothing that can be read. `verdict` is `allowed`, or
-    what follows the host's name in a sentence that says why it was refused.
+    `host` is empty if the command asked for nothing that can be read. It is `others`, with port 0,
+    for the rest of a long list. `verdict` is `allowed`, or what follows the host's name in a
+    sentence that says why it was refused.
     """
 
     host: str
@@ -149,7 +150,7 @@ class Reached:
     @property
     def refusal(self) -> str:
         """What was refused and why, without a full stop; empty for what was allowed."""
-        what = f"{self.host}:{self.port}" if self.host else "the command"
+        what = f"{self.host}:{self.port}" if self.port else self.host or "the command"
         return "" if self.verdict == "allowed" else f"{what} {self.verdict}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 _HANDSHAKE, _DATA, _CLIENT_HELLO, _SERVER_NAME = 22, 23, 1, 0
 _MAX_RECORD, _MAX_HELLO, _MAX_NAME = 16_384, 65_536, 255
+_MAX_RECORDS = 64  # of a hello, which is parsed again at each piece; clients send one or two
 _BROKEN = "got broken TLS"
 _REFUSED = {
     42: "got TLS with early data",
@@ -55,8 +56,8 @@ def read_hello(data: bytes) -> tuple[str, int] | None:
 
     None if more has to come. Raises ValueError, which says what came instead.
     """
-    hello, at, size = b"", 0, 4
-    while len(hello) < size:
+    hello, at = b"", 0
+    for _ in range(_MAX_RECORDS):
         head, length = data[at : at + 5], int.from_bytes(data[at + 3 : at + 5], "big")
         if head[:2] != b"\x16\x03"[: len(head)]:
             raise ValueError("got no TLS")
@@ -69,7 +70,9 @@ def read_hello(data: bytes) -> tuple[str, int] | None:
         size = 4 + int.from_bytes(hello[1:4], "big")
         if hello[0] != _CLIENT_HELLO or not len(hello) <= size <= _MAX_HELLO:
             raise ValueError(_BROKEN)
-    return _name_in(hello[4:]), at
+        if len(hello) == size:
+            return _name_in(hello[4:]), at
+    raise ValueError("got TLS whose first message comes in too many records")
 
 
 class OneName:

@@ -53,7 +53,7 @@ GAPS: dict[Level, frozenset[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Attempt:
     """The result of one attack at one level.
 
     `attack` is one of NAMES, or `start` if the box itself could not be built. `promised` means that
@@ -69,13 +69,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The level that holds, and all findings of the levels that were tried.
+    """The level that holds, and all attempts at the levels that were tried.
 
     `no_hosts` says why commands reach no host that their plan names; empty if they do.
     """
 
     level: Level
-    findings: tuple[Finding, ...]
+    attempts: tuple[Attempt, ...]
     no_hosts: str = NEEDS_LEVEL_3
 
 
@@ -89,16 +89,16 @@ def probe(wanted: Level | None = None) -> Probe:
     candidates = (
         (Level.BUBBLEWRAP, Level.LANDLOCK) if sys.platform == "linux" else (Level.SEATBELT,)
     )
-    findings: list[Finding] = []
+    attempts: list[Attempt] = []
     for level in (*candidates, Level.NONE):
         if level is Level.NONE and wanted is not Level.NONE:
             break
         if wanted is None or level <= wanted:
             found, no_hosts = _attack(level)
-            findings += found
+            attempts += found
             if all(f.blocked or not f.promised for f in found):
-                return Probe(level, tuple(findings), no_hosts)
-    return Probe(Level.NONE, tuple(findings))
+                return Probe(level, tuple(attempts), no_hosts)
+    return Probe(Level.NONE, tuple(attempts))
 
 
 def starts(level: Level) -> bool:
@@ -119,7 +119,7 @@ def make_undumpable() -> None:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
 
 
-def _attack(level: Level) -> tuple[list[Finding], str]:
+def _attack(level: Level) -> tuple[list[Attempt], str]:
     """Return what the attacks on a level found, and why commands reach no named host there."""
     with _targets() as (box, targets):
         names = {
@@ -151,7 +151,7 @@ def _attack(level: Level) -> tuple[list[Finding], str]:
     gaps = GAPS[level]
     says = {attack.__name__: (attack.__doc__ or "").strip() for attack in attacks.ATTACKS}
     found = [
-        Finding(name, bool(held), level, name not in gaps, says[name])
+        Attempt(name, bool(held), level, name not in gaps, says[name])
         for name, held in results.items()
     ]
     return found, no_hosts if level is Level.BUBBLEWRAP else NEEDS_LEVEL_3
@@ -185,8 +185,8 @@ def _try(targets: dict[str, Any], names: set[str]) -> list[str]:
     ]
 
 
-def _not_started(level: Level, why: str) -> Finding:
-    return Finding("start", blocked=False, level=level, promised=True, detail=why)
+def _not_started(level: Level, why: str) -> Attempt:
+    return Attempt("start", blocked=False, level=level, promised=True, detail=why)
 
 
 def _outside(stack: ExitStack) -> Path:

@@ -27,7 +27,8 @@ MAX_BYTES = 4 * 1024 * 1024 * 1024
 """Most bytes of one command, sent and received."""
 ALLOWED = "allowed"
 
-_MAX_HEAD, _MAX_ROWS, _PIECE = 16 * 1024, 100, 64 * 1024
+_MAX_HEAD, _PIECE = 16 * 1024, 64 * 1024
+_MAX_ROWS = 20  # of what was allowed, and of what was refused; the others share a row of each kind
 _CONNECT = re.compile(
     rb"CONNECT ([!-9;-Z^-~]{1,255}):(\d{1,5}) HTTP/1\.[01]\r\n"
     rb"(?:[!-9;-~]+:[\t -~\x80-\xff]*\r\n)*\r\n"
@@ -37,6 +38,7 @@ _UNREACHED = "cannot be reached ({}). placet connects directly, never by a compa
 
 Row = tuple[str, int, str, int, int, int]
 """Host, port, verdict, connections, bytes sent, bytes received."""
+_Counts = list[int]  # the last three of a row
 
 
 class _Refused(Exception):  # noqa: N818 - named for what happened
@@ -48,7 +50,7 @@ class Tunnels:
 
     def __init__(self, hosts: Sequence[Host], private: Sequence[Host]) -> None:
         self._hosts, self._private = hosts, private
-        self._rows: dict[tuple[str, int, str], list[int]] = {}
+        self._rows: dict[tuple[str, int, str], _Counts] = {}
         self._lock, self._free = threading.Lock(), threading.Semaphore(AT_ONCE)
         self._bytes = 0
 
@@ -70,12 +72,16 @@ class Tunnels:
         """Return what was connected and refused so far, open connections included."""
         said = f"passed more than {MAX_BYTES:,} bytes and was cut"
         cut: list[Row] = [("", 0, said, 1, 0, 0)] if self._bytes > MAX_BYTES else []
-        return cut + [(*key, n, out, back) for key, (n, out, back) in [*self._rows.items()]]
+        with self._lock:
+            known = [(*key, n, out, back) for key, (n, out, back) in self._rows.items()]
+        return cut + [row for row in known if any(row[3:])]
 
     def _serve(self, client: socket.socket) -> None:
-        with suppress(OSError), client:  # either side is gone, or took too long
-            self._answer(client)
-        self._free.release()
+        try:
+            with suppress(OSError), client:  # either side is gone, or took too long
+                self._answer(client)
+        finally:
+            self._free.release()
 
     def _answer(self, client: socket.socket) -> None:
         try:
@@ -90,11 +96,13 @@ class Tunnels:
             client.sendall((head + end).encode("ascii", "replace"))
             return
         with server:
+            counts = self._counted(name, port, ALLOWED)  # the server knows of it already
             client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             try:
-                self._join(client, server, (name, port), rest)
+                self._join(client, server, OneName(name), rest, counts)
             except (ValueError, TimeoutError) as problem:
-                self._counted(name, port, str(problem))  # before the client can know, and end
+                # before the client can know, and end
+                self._counted(name, port, str(problem), instead_of=counts)
             finally:
                 _end(client, server)
 
@@ -137,18 +145,22 @@ class Tunnels:
         raise _Refused(name, port, *why)
 
     def _join(
-        self, client: socket.socket, server: socket.socket, to: tuple[str, int], rest: bytes
+        self,
+        client: socket.socket,
+        server: socket.socket,
+        names: OneName,
+        rest: bytes,
+        counts: _Counts,
     ) -> None:
         """Pass bytes in both directions until both sides have ended.
 
         Raises ValueError for TLS that names another host.
         """
-        names, until = OneName(to[0]), time.monotonic() + HEAD_S
+        until = time.monotonic() + HEAD_S
         passed = names.passed(rest)
         while not passed:
             passed = names.passed(_received(client, until))
         client.settimeout(None)
-        counts = self._counted(*to, ALLOWED)
         back = threading.Thread(target=self._back, args=(server, client, counts), daemon=True)
         back.start()
         while True:
@@ -160,7 +172,7 @@ class Tunnels:
         server.shutdown(socket.SHUT_WR)
         back.join()
 
-    def _back(self, server: socket.socket, client: socket.socket, counts: list[int]) -> None:
+    def _back(self, server: socket.socket, client: socket.socket, counts: _Counts) -> None:
         try:
             while data := server.recv(_PIECE):
                 self._add(counts, 2, len(data))
@@ -169,16 +181,24 @@ class Tunnels:
         except OSError:
             _end(client, server)
 
-    def _counted(self, host: str, port: int, verdict: str) -> list[int]:
-        """Count a connection; return its row: connections, bytes sent, bytes received."""
+    def _counted(
+        self, host: str, port: int, verdict: str, *, instead_of: _Counts | None = None
+    ) -> _Counts:
+        """Count a connection and return its row, `instead_of` the one that counted it before."""
         key = (host, port, verdict)
+        is_allowed = verdict == ALLOWED
         with self._lock:
-            is_full = key not in self._rows and len(self._rows) >= _MAX_ROWS
-            counts = self._rows.setdefault(("others", 0, "") if is_full else key, [0, 0, 0])
+            if instead_of is not None:
+                instead_of[0] -= 1
+            # apart, so that refusals cannot crowd out what was allowed
+            rows = sum((known == ALLOWED) == is_allowed for *_, known in self._rows)
+            if key not in self._rows and rows >= _MAX_ROWS:
+                key = ("others", 0, ALLOWED if is_allowed else "were refused too")
+            counts = self._rows.setdefault(key, [0, 0, 0])
             counts[0] += 1
         return counts
 
-    def _add(self, counts: list[int], column: int, size: int) -> None:
+    def _add(self, counts: _Counts, column: int, size: int) -> None:
         """Count bytes; ConnectionError once the command has passed too many."""
         with self._lock:
             counts[column] += size

@@ -21,8 +21,6 @@ from placet.tools.base import Tool, Workplace, refusal
 
 # Longest argument that Linux passes on (MAX_ARG_STRLEN of execve(2)).
 MAX_WORD_BYTES = 128 * 1024 - 1
-MOST_HOSTS = 20
-"""Most hosts that a journal row, and a result, names for one command."""
 # All of them together; Linux and macOS pass on at least that many besides the environment.
 MAX_WORDS_BYTES = 512 * 1024
 
@@ -94,15 +92,13 @@ def run_in_box(
         "stdout": ran.stdout,
         "stderr": ran.stderr + reasons + undone + _refused(ran),
         "timed_out": ran.killed == "time",
-        **({"hosts": [asdict(row) for row in ran.reached[:MOST_HOSTS]]} if ran.reached else {}),
+        **({"hosts": [asdict(row) for row in ran.reached]} if ran.reached else {}),
     }
 
 
 def _refused(ran: Ran) -> str:
     """Return a line for each connection that was refused."""
-    lines = [f"\n[refused: {row.refusal}]" for row in ran.reached if row.refusal]
-    more = f"\n[and {len(lines) - MOST_HOSTS} more]" if len(lines) > MOST_HOSTS else ""
-    return "".join(lines[:MOST_HOSTS]) + more
+    return "".join(f"\n[refused: {row.refusal}]" for row in ran.reached if row.refusal)
 
 
 def _has_dependencies(box: Box) -> bool:

@@ -281,7 +281,7 @@ def test_unknown_decision_value_is_explained(vault: TestVault) -> None:
         decide(plan, "sure")
         run.settle()
         side = plan.with_name("hello_plan.placet.md")
-        assert "`decision: sure` has no effect" in side.read_text()
+        assert '`decision: "sure"` has no effect' in side.read_text()
         decide(plan, "")
         run.settle()
         assert not side.exists()

@@ -168,7 +168,7 @@ def test_oversized_vault_starts_no_history(vault: TestVault, config: str, said: 
     if config:
         with patch.object(Site, "daemon", "one that runs"):
             told = vault.click("why", "say-hello").stdout
-        assert "What blocks it, or was noticed:" in told
+        assert "It waits for you: " in told
         assert said in " ".join(told.split())
         assert "its plan is being written" not in told
 

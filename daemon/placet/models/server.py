@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import mktime_tz, parsedate_tz
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -113,6 +112,9 @@ def speaks_messages(base_url: str) -> bool:
     An empty request costs no token: a server that speaks the API refuses it. True where the server
     cannot be reached, which says nothing against it.
     """
+    # loads ssl, which `placet status` does not need
+    from http.client import HTTPConnection, HTTPException
+
     try:
         parts = urlsplit(base_url)
         connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=PATIENCE_S)

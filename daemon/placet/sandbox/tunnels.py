@@ -28,7 +28,7 @@ MAX_BYTES = 4 * 1024 * 1024 * 1024
 ALLOWED = "allowed"
 
 _MAX_HEAD, _PIECE = 16 * 1024, 64 * 1024
-_MAX_ROWS = 20  # of what was allowed, and of what was refused; the others share a row of each kind
+_MAX_ROWS = 9  # of what was allowed, and of what was refused; the others share a row of each kind
 _CONNECT = re.compile(
     rb"CONNECT ([!-9;-Z^-~]{1,255}):(\d{1,5}) HTTP/1\.[01]\r\n"
     rb"(?:[!-9;-~]+:[\t -~\x80-\xff]*\r\n)*\r\n"

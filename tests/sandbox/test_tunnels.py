@@ -133,6 +133,9 @@ def reached(names: Names) -> Iterator[tuple[Proxy, int]]:
             yield proxy, port
 
 
+PIECE = 64 * 1024
+
+
 def greeted(proxy: Proxy, port: int, name: str = NAMED, *, sent: bytes = b"") -> bytes:
     """Connect by TLS for a name; return what the server says, and to what it is sent."""
     context = ssl.create_default_context(cafile=str(certificate()))
@@ -141,18 +144,14 @@ def greeted(proxy: Proxy, port: int, name: str = NAMED, *, sent: bytes = b"") ->
         client.sendall(f"CONNECT {NAMED}:{port} HTTP/1.1\r\n\r\n".encode())
         assert _line(client) == b"HTTP/1.1 200 Connection established"
         with context.wrap_socket(client, server_hostname=name) as inside:
-            said = b""
-            sender = threading.Thread(target=_send, args=(inside, sent))
-            sender.start()
-            while len(said) < len(HELLO) + len(sent) and (data := inside.recv(65536)):
-                said += data
-            sender.join(10)
+            said = inside.recv(len(HELLO))
+            for begin in range(0, len(sent), PIECE):  # no second thread: OpenSSL wants one
+                inside.sendall(sent[begin : begin + PIECE])
+                while len(said) < len(HELLO) + min(begin + PIECE, len(sent)):
+                    if not (data := inside.recv(PIECE)):
+                        return said
+                    said += data
             return said
-
-
-def _send(inside: ssl.SSLSocket, data: bytes) -> None:
-    with suppress(OSError):
-        inside.sendall(data)
 
 
 def test_named_host_is_reached(reached: tuple[Proxy, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -165,6 +166,8 @@ class ConfigWatch:
             if last is None or last.details.get("keys") != names:
                 journal.commit([of_daemon(self.clock, Action.CONFIG_ACCEPTED, keys=names)])
         accept(self.state, self.held.config)
+        with suppress(UserError):  # a command that changed them since saw nothing accepted yet
+            accept(self.state, load(self.vault))
         if names:
             self.say(
                 "The first start on this vault with this state folder, so these settings of "

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from branchkit import FILES, hands, mission
 from gitkit import git, make_repo, settle_home
+from placet.loop import report_decisions
+from placet.loop.take_over import Work, merge_work
 from placet.note.frontmatter import read_note, stamp
 from vaultkit import DONE, PLAN, TestVault, make_vault, meddling, vault_with_history
 
@@ -126,8 +130,8 @@ def test_unknown_decision_in_report_is_told(done: TestVault) -> None:
     assert keys(done)["decision"] == ""
 
 
-def test_failed_check_needs_second_merge(tmp_path: Path) -> None:
-    vault = vault_with_history(tmp_path / "failed")
+def fails_its_check(vault: TestVault) -> None:
+    """Have the next mission's planned command fail."""
     text = (vault.root / "System/placet.toml").read_text()
     vault.configure(text.replace("[commands]\n", '[commands]\nsandbox = "none"\n'))
     step = {**PLAN["steps"][0], "tools": ["write_file", "run_command"]}
@@ -139,16 +143,123 @@ def test_failed_check_needs_second_merge(tmp_path: Path) -> None:
         calls[:2],
         calls[2:],
     )
-    finished(vault)
-    decide(vault, decision="merge")
-    vault.here()
-    assert "Nothing was merged." in told(vault)
-    assert "set `decision: merge` in the report again" in told(vault)
-    assert not (vault.root / "hello.txt").exists()
-    decide(vault, decision="merge")
+
+
+def test_failed_check_needs_word_anyway(tmp_path: Path) -> None:
+    vault = vault_with_history(tmp_path / "failed")
+    fails_its_check(vault)
+    report = finished(vault)
+    asks = stamp(report.read_bytes(), {"decision": "merge"})
+    for copy in (asks, asks + b"\nAn old copy with a remark\n"):
+        report.write_bytes(copy)
+        vault.here()
+        assert "Nothing was merged." in told(vault)
+        assert "set `decision: merge anyway` in the report" in told(vault)
+        assert not (vault.root / "hello.txt").exists()
+    decide(vault, decision="merge anyway")
     vault.here()
     assert (vault.root / "hello.txt").exists()
+    assert hands(vault) == [("pr.merged", "someone who can write the vault", "property")]
     assert not told(vault)
+
+
+def test_restart_merges_no_doubtful_work(tmp_path: Path) -> None:
+    """No program can clear the decision: placet cannot edit a flow mapping."""
+    vault = vault_with_history(tmp_path / "failed")
+    fails_its_check(vault)
+    report = finished(vault)
+    of = {key: str(keys(vault)[key]) for key in ("trace_id", "branch", "commit")}
+    said = ", ".join(f"{key}: {value!r}" for key, value in of.items())
+    body = report.read_text().split("\n---\n", 1)[1]
+    report.write_text(f"---\n{{decision: merge, {said}}}\n---\n{body}")
+    for _ in range(2):
+        vault.here()
+        assert "`decision: merge anyway`" in told(vault)
+        assert not (vault.root / "hello.txt").exists()
+
+
+@pytest.mark.parametrize("word", ["merge", "drop"])
+def test_old_report_leaves_newer_work(done: TestVault, word: str) -> None:
+    """The retry's branch has the name that the dropped one had."""
+    old, branch = done.reports()[0], str(keys(done)["branch"])
+    decide(done, decision="drop")
+    done.here()
+    done.click("retry", "say-hello")
+    done.here()
+    done.approve()
+    done.here()
+    tip = git(done.root, "rev-parse", branch)
+    assert tip != read_note(old.read_bytes()).meta["commit"]
+    old.write_bytes(stamp(old.read_bytes(), {"decision": word}))
+    done.here()
+    assert "This work is dropped already" in old.with_suffix(".placet.md").read_text()
+    assert git(done.root, "rev-parse", branch) == tip
+    assert not (done.root / "hello.txt").exists()
+
+
+@pytest.mark.parametrize("word", ["merge", "drop"])
+def test_commits_after_report_are_refused(done: TestVault, word: str) -> None:
+    branch = str(keys(done)["branch"])
+    tip = git(done.root, "commit-tree", "-p", branch, "-m", "More", f"{branch}^{{tree}}")
+    git(done.root, "update-ref", f"refs/heads/{branch}", tip)
+    decide(done, decision=word)
+    done.here()
+    assert "has changed since this report." in told(done)
+    assert "Look at it: placet diff say-hello" in told(done)
+    assert git(done.root, "rev-parse", branch) == tip
+    assert not (done.root / "hello.txt").exists()
+
+
+@pytest.mark.parametrize("key", ["trace_id", "branch", "commit"])
+def test_report_of_other_work_is_refused(done: TestVault, key: str) -> None:
+    decide(done, decision="merge", **{key: "00000000-0000-4000-8000-000000000000"})
+    done.here()
+    assert "Put that report back." in told(done)
+    assert not (done.root / "hello.txt").exists()
+
+
+@pytest.mark.parametrize(("word", "becomes"), [("drop", "dropped"), ("", None)])
+def test_changed_mind_counts_before_merge(
+    done: TestVault, monkeypatch: pytest.MonkeyPatch, word: str, becomes: str | None
+) -> None:
+    """The merge waits for the lock of the repository while the person writes."""
+
+    def wait(work: Work, **more: Any) -> None:
+        decide(done, decision=word)
+        merge_work(work, **more)
+
+    monkeypatch.setattr(report_decisions, "merge_work", wait)
+    decide(done, decision="merge")
+    done.here()
+    assert keys(done).get("became") == becomes
+    assert not told(done)
+    assert not (done.root / "hello.txt").exists()
+
+
+def test_decision_waits_for_a_thread(done: TestVault, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = threading.Thread.start
+    failures = [RuntimeError("can't start new thread")]
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "take-over" and failures:
+            raise failures.pop()
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    decide(done, decision="merge")
+    said = done.here()
+    assert any("can't start new thread" in line for line in said)
+    assert keys(done)["became"] == "merged"
+
+
+def test_long_decision_is_told_on_one_line(done: TestVault) -> None:
+    raw = done.reports()[0].read_bytes()
+    lines = b"|\n  merge\n  # Later\n  " + b"x" * 500
+    done.reports()[0].write_bytes(raw.replace(b'decision: ""', b"decision: " + lines, 1))
+    done.here()
+    assert r"`decision: merge\n# Later\nxxx" in told(done)
+    assert "x` is neither `merge` nor `drop`." in told(done)
+    assert "x" * 100 not in told(done)
 
 
 def test_report_of_portal_takes_no_decision(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ from placet.case.case import Branch, Case, Person
 from placet.case.commands import Decision, Stamp
 from placet.case.decision_builder import DecisionBuilder
 from placet.case.events import BY_PROPERTY
+from placet.case.notes import decision_in
+from placet.note.escape import code
+from placet.note.paths import show
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +74,44 @@ def settle_branch(
     return d.done()
 
 
-def undecidable(case: Case, branch: Branch, word: str) -> str:
+def undecidable(case: Case, branch: Branch, report: Mapping[str, Any]) -> str:
     """Return why the `decision` in a branch's report is not done, and what helps; else "".
 
-    Doubts about the result are told first; the same decision after that is done.
+    `report` has the report's properties. A result in doubt needs a word of its own: a `merge` may
+    come back with an old copy of the report.
     """
-    ident = case.request_id
-    if word.strip().lower() not in DECISIONS:
-        return f"`decision: {word}` is neither `merge` nor `drop`. Write one of the two."
+    word, ident = decision_in(report), case.request_id
+    by_command = f"Type: placet merge {ident}, or: placet drop {ident} --reason R"
+    if word not in DECISIONS:
+        wrote = code(show(f"decision: {str(report['decision'])[:80]}"))
+        return f"{wrote} is neither `merge` nor `drop`. Write one of the two."
     if branch.portal:
         return (
             f"This work is in the portal `{branch.portal}`. A report decides only on work in this "
-            f"vault.\nType: placet merge {ident}, or: placet drop {ident} --reason R"
+            f"vault.\n{by_command}"
         )
-    asked = f"{' '.join(branch.doubts)} Nothing was merged.\n{_ALL_THE_SAME}"
-    is_doubtful = branch.doubts and word.strip().lower() == "merge"
-    return asked if is_doubtful and branch.refused != asked else ""
+    if branch.became:
+        return (
+            f"This work is {branch.became} already, so nothing was done.\n"
+            f"Look at the request: placet show {ident}"
+        )
+    is_of = {"trace_id": branch.trace_id, "branch": branch.name, "commit": branch.tip}
+    if any(str(report.get(key)) != value for key, value in is_of.items()):
+        return (
+            "This note does not have the `trace_id`, `branch` and `commit` of the report that was "
+            f"written here.\nPut that report back. Or look at the work: placet diff {ident}. "
+            f"{by_command}"
+        )
+    if branch.doubts and word == "merge":
+        return (
+            f"{' '.join(branch.doubts)} Nothing was merged.\n"
+            "To merge it all the same, set `decision: merge anyway` in the report."
+        )
+    return ""
 
 
-DECISIONS = ("merge", "drop")
-"""What `decision` in a report can say."""
-_ALL_THE_SAME = "To merge it all the same, set `decision: merge` in the report again."
+DECISIONS = {"merge": "merged", "merge anyway": "merged", "drop": "gone"}
+"""What `decision` in a report can say, and what git then shows of the branch."""
 
 
 def refuse_decision(case: Case, branch: Branch, word: str, why: str, now: str) -> Decision:

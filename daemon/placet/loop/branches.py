@@ -13,7 +13,13 @@ from pathlib import Path
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.agent.repository import failure_of
-from placet.case.branch_fate import SeenInGit, explain_drop, settle_branch, settle_revert
+from placet.case.branch_fate import (
+    DECISIONS,
+    SeenInGit,
+    explain_drop,
+    settle_branch,
+    settle_revert,
+)
 from placet.case.case import Branch
 from placet.case.commands import Decision
 from placet.case.events import BY_PROPERTY
@@ -179,7 +185,7 @@ def settle(state: LoopState, found: BranchNews) -> None:
         by, reason, word = _words_of_report(state, branch)
         if not is_away:
             by = reason = ""
-        if branch.portal or _BY_WORD.get(word.strip().lower()) != ("gone" if is_away else became):
+        if branch.portal or DECISIONS.get(word.strip().lower()) != ("gone" if is_away else became):
             word = ""
         # a drop makes no commit: the command names the one that the branch was at
         what = "drop" if is_away else "merge"
@@ -204,10 +210,6 @@ def settle(state: LoopState, found: BranchNews) -> None:
     settled: set[str] = set()
     for revert in found.reverts:  # the newest of a branch counts
         _settle_revert(state, revert, found.owner, settled)
-
-
-_BY_WORD = {"merge": "merged", "drop": "gone"}
-"""What becomes of a branch by the `decision` in its report."""
 
 
 def _journal(state: LoopState, found: BranchNews) -> None:

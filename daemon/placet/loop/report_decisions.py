@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from placet.agent.ports import Ports
 from placet.case import settle
 from placet.case.branch_fate import refuse_decision, undecidable
-from placet.case.case import Branch
+from placet.case.case import Branch, Case
 from placet.case.notes import decision_in
 from placet.case.settle import Writers
 from placet.disk.errors import Unreadable
 from placet.disk.files import Stamp, stamp_of
+from placet.disk.vault import Vault
 from placet.errors import UserError, describe_bug
 from placet.git.fate import BranchNews, Memory, look_at_branches
 from placet.git.repository import open_repo
@@ -29,12 +32,20 @@ from placet.note.frontmatter import parse_note
 class _Word(NamedTuple):
     """A decision that stands in a report, and since when the report has been as it is."""
 
-    text: str
+    report: Mapping[str, Any]
+    """The report's properties, as far as they say what is decided on what."""
     since_s: float
 
 
+class _WithdrawnError(Exception):
+    """The person changed the decision before it began. The next look reads the new one."""
+
+
 class _Done(NamedTuple):
-    """The end of a merge or a drop: why it was refused, else what git shows of the branch."""
+    """The end of a merge or a drop: why it was refused, or what git shows of the branch.
+
+    Neither where the decision was changed before it began.
+    """
 
     branch: Branch
     word: str
@@ -86,10 +97,9 @@ class ReportDecisions:
         self._known[path] = stamp
         self._words.pop(path, None)
         with suppress(Unreadable):
-            meta, _ = parse_note(state.vault.read(path)[0])
-            if decision_in(meta):
-                now_s = state.ports.clock.monotonic()
-                self._words[path] = _Word(str(meta["decision"]), now_s)
+            report = _decided(state.vault, path)
+            if decision_in(report):
+                self._words[path] = _Word(report, state.ports.clock.monotonic())
 
     def _is_settled(self, state: LoopState, path: str) -> bool:
         """Return whether a report has a decision, and nobody is writing it any more."""
@@ -107,44 +117,87 @@ class ReportDecisions:
         """
         if branch.trace_id in state.outbox.busy:
             return False
-        word, case = self._words.pop(branch.report_path).text, state.cases[branch.trace_id]
-        if why := undecidable(case, branch, word):
-            state.record(refuse_decision(case, branch, word, why, state.ports.clock.now()))
+        path, case = branch.report_path, state.cases[branch.trace_id]
+        report = self._words.pop(path).report
+        if why := undecidable(case, branch, report):
+            word, now = str(report["decision"]), state.ports.clock.now()
+            state.record(refuse_decision(case, branch, word, why, now))
             return False
-        ports = state.ports
-        state_folder = ports.worktrees.parent
-
-        def take(work: Work) -> None:
-            if word.strip().lower() == "merge":
-                merge_work(work)
-            else:
-                drop_work(work, {})
 
         def take_over() -> None:
-            refused, news = "", None
-            try:
-                repo = open_repo(ports.vault)
-                keeps = ports.config.vault.history is not False
-                work = Work(case, branch, repo, ports.vault, state_folder, keeps, state.say)
-                found = look_at_branches(ports.vault, [branch], Memory())
-                if not found.fates:  # else it was done before a crash, or by hand
-                    take(work)
-                    found = look_at_branches(ports.vault, [branch], Memory())
-                news = found
-            except (UserError, GitError, RepositoryChanged, OSError) as error:
-                refused = str(error)
-            except Exception as error:
-                refused = f"{describe_bug(error)}."
-            self._done.put(_Done(branch, word, refused, news))
+            self._done.put(_taken_over(state.ports, state.say, case, branch, report))
             self.ring()
 
-        self.thread = threading.Thread(target=take_over, name="take-over", daemon=True)
-        self.thread.start()
+        thread = threading.Thread(target=take_over, name="take-over", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # as for a look at branches
+            self._words[path] = _Word(report, state.ports.clock.monotonic())
+            state.say(f"placet cannot do what {path} says yet: {error}")
+        else:
+            self.thread = thread
         return True
 
     def _record(self, state: LoopState, done: _Done) -> None:
         if done.news is not None:
             settle_news(state, done.news)
+        elif not done.refused:
+            self._known.pop(done.branch.report_path, None)
         elif done.branch in (case := state.cases[done.branch.trace_id]).watched:
             now = state.ports.clock.now()
             state.record(refuse_decision(case, done.branch, done.word, done.refused, now))
+
+
+def _decided(vault: Vault, path: str) -> dict[str, Any]:
+    """Return what a report's properties decide on what. Raises Unreadable."""
+    meta, _ = parse_note(vault.read(path)[0])
+    return {key: meta.get(key) for key in ("decision", "trace_id", "branch", "commit")}
+
+
+def _taken_over(
+    ports: Ports, say: Callable[[str], None], case: Case, branch: Branch, report: Mapping[str, Any]
+) -> _Done:
+    """Merge or drop a branch as these properties of its report say."""
+    refused, news = "", None
+
+    def check(tip: str) -> None:
+        _must_stand(ports.vault, branch, report)
+        _must_be_reported(case, branch, tip)
+
+    try:
+        repo = open_repo(ports.vault)
+        keeps = ports.config.vault.history is not False
+        work = Work(case, branch, repo, ports.vault, ports.worktrees.parent, keeps, say, check)
+        found = look_at_branches(ports.vault, [branch], Memory())
+        if not found.fates:  # else it was done before a crash, or by hand
+            if decision_in(report) == "drop":
+                drop_work(work, {})
+            else:
+                merge_work(work)
+            found = look_at_branches(ports.vault, [branch], Memory())
+        news = found
+    except _WithdrawnError:
+        pass
+    except (UserError, GitError, RepositoryChanged, OSError) as error:
+        refused = str(error)
+    except Exception as error:
+        refused = f"{describe_bug(error)}."
+    return _Done(branch, str(report["decision"]), refused, news)
+
+
+def _must_stand(vault: Path, branch: Branch, report: Mapping[str, Any]) -> None:
+    """Raise _WithdrawnError if the report no longer decides the same."""
+    with Vault(vault) as folder, suppress(Unreadable):
+        if _decided(folder, branch.report_path) == report:
+            return
+    raise _WithdrawnError
+
+
+def _must_be_reported(case: Case, branch: Branch, tip: str) -> None:
+    if tip != branch.tip:
+        ident = case.request_id
+        raise UserError(
+            f"The branch {branch.name} has changed since this report.",
+            f"Look at it: placet diff {ident}. Then type: placet merge {ident}, or: "
+            f"placet drop {ident} --reason R",
+        )

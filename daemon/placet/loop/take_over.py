@@ -54,6 +54,8 @@ class Work:
     """Whether the repository is the vault, and the settings let placet commit its changes."""
     say: Callable[[str], None]
     """Tells the person something at once."""
+    check: Callable[[str], None] = lambda _tip: None
+    """Raises an error if the branch at this tip may not be taken over. Called in the lock."""
 
 
 def merge_work(work: Work, *, here: bool = False, seen: str | None = None) -> tuple[str, str]:
@@ -70,7 +72,7 @@ def merge_work(work: Work, *, here: bool = False, seen: str | None = None) -> tu
         tip = resolve(repo, branch.ref)
         if tip is None:
             raise gone(repo, case, branch)
-        _must_be_seen(case, branch, tip, seen)
+        _must_be_seen(work, tip, seen)
         onto = branch_to_change(repo, tip)
         refs = all_refs(repo)
         into = refs.ends_in(branch.base_branch)
@@ -82,11 +84,12 @@ def merge_work(work: Work, *, here: bool = False, seen: str | None = None) -> tu
         return _merged(repo, case, branch, onto, tip), onto
 
 
-def _must_be_seen(case: Case, branch: Branch, tip: str, seen: str | None) -> None:
+def _must_be_seen(work: Work, tip: str, seen: str | None) -> None:
+    work.check(tip)
     if seen not in (None, tip):
         raise UserError(
-            f"The branch {branch.name} has other commits than you read.",
-            f"Read it again: placet diff {case.request_id}",
+            f"The branch {work.branch.name} has other commits than you read.",
+            f"Read it again: placet diff {work.case.request_id}",
         )
 
 
@@ -212,7 +215,7 @@ def drop_work(work: Work, keys: Mapping[str, str], seen: str | None = None) -> s
                 "Delete that one by hand.",
                 exit_code=3,
             )
-        _must_be_seen(case, branch, tip, seen)
+        _must_be_seen(work, tip, seen)
         if (where := where_checked_out(repo, branch.name)) is not None:
             raise UserError(
                 f"{branch.name} is checked out in {where}, or being rebased there.",

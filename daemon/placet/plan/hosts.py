@@ -69,9 +69,7 @@ def host_from(text: str) -> Host:
     if _NUMBER.fullmatch(name):
         raise ValueError(f"{shown}is an address; write the host's name")
     if _LOCAL.fullmatch(name):
-        raise ValueError(
-            f"{shown}is this machine: delete it, commands can serve and call localhost without it"
-        )
+        raise ValueError(f"{shown}is this machine; delete it, commands reach localhost without it")
     if below and "." not in name:
         raise ValueError(f"{shown}covers too much; name at least two parts: *.cdn.example")
     if colon and not (re.fullmatch(r"\d{1,5}", port) and 0 < int(port) < 65536):

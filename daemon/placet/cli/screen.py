@@ -193,7 +193,7 @@ def plans_screen(found: Sequence[CaseLine], vault: Path) -> str:
         return drawn(styled("No plan waits for you."))
     # ID and path have a line each, so that both can be copied at 80 columns
     parts = [part for case in found for part in (*_plan(case, vault), "")]
-    return drawn(*parts, styled("Next: placet review, or: placet approve ID…", "dim"))
+    return drawn(*parts, styled("Next: placet review, or: placet approve ID", "dim"))
 
 
 def _head(found: Status, vault: Path) -> RenderableType:

@@ -50,26 +50,10 @@ from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_status import team as look
-from teamkit import TestTeam, Workers, journal_in, owner_json, running_team, team_database
+from teamkit import TestTeam, Workers, journal_in, owner_json, running_team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
-
-
-@pytest.fixture
-def address(server: pgkit.Server) -> str:
-    return team_database(server)
-
-
-@pytest.fixture
-def journal(tmp_path: Path, address: str) -> Iterator[Journal]:
-    with journal_in(tmp_path / "writer", address) as found:
-        yield found
-
-
-@pytest.fixture
-def workers(server: pgkit.Server, address: str) -> Workers:
-    return Workers(server, address)
 
 
 def test_longest_allowed_label_fits_queue_name(journal: Journal) -> None:

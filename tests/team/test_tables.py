@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from tests.team.test_command import draining
@@ -16,25 +14,9 @@ from placet_team.tables import (
     Drain,
     member_rows,
 )
-from teamkit import Workers, journal_in, owner_json, team_database
+from teamkit import Workers, owner_json
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
-
-
-@pytest.fixture
-def address(server: pgkit.Server) -> str:
-    return team_database(server)
-
-
-@pytest.fixture
-def journal(tmp_path: Path, address: str) -> Iterator[Journal]:
-    with journal_in(tmp_path / "writer", address) as found:
-        yield found
-
-
-@pytest.fixture
-def workers(server: pgkit.Server, address: str) -> Workers:
-    return Workers(server, address)
 
 
 def test_restarted_worker_is_no_longer_draining(journal: Journal, workers: Workers) -> None:

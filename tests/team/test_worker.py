@@ -32,26 +32,10 @@ from placet_team.tables import (
     queue_of,
 )
 from placet_team.work_dispatch import OWNER_JSON
-from teamkit import LEASE_S, TestTeam, Workers, journal_in, owner_json, running_team, team_database
+from teamkit import LEASE_S, TestTeam, Workers, owner_json, running_team
 from vaultkit import until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
-
-
-@pytest.fixture
-def address(server: pgkit.Server) -> str:
-    return team_database(server)
-
-
-@pytest.fixture
-def journal(tmp_path: Path, address: str) -> Iterator[Journal]:
-    with journal_in(tmp_path / "writer", address) as found:
-        yield found
-
-
-@pytest.fixture
-def workers(server: pgkit.Server, address: str) -> Workers:
-    return Workers(server, address)
 
 
 def test_all_worker_slots_run_concurrently(journal: Journal, address: str) -> None:

@@ -410,6 +410,20 @@ def test_connection_without_whole_hello_is_listed(reached: tuple[Proxy, int], da
     assert proxy.tunnels.rows() == [(NAMED, port, ALLOWED, 1, 0, 0)]
 
 
+def test_lack_of_threads_refuses_one_connection(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(**_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Proxy(NAMED) as proxy:
+        with monkeypatch.context() as broken:
+            broken.setattr(tunnels.threading, "Thread", none_left)
+            assert proxy.connects(f"{NAMED}:443") == b""
+        assert [row[2] for row in proxy.tunnels.rows()] == ["got no thread for a connection"]
+        assert b" 502 " in proxy.connects(f"{NAMED}:443")
+
+
 def test_failed_answer_frees_its_place(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tunnels, "AT_ONCE", 1)
     monkeypatch.setattr(tunnels.threading, "excepthook", lambda _: None)

@@ -63,10 +63,18 @@ class Tunnels:
             with suppress(OSError):  # the client is gone already
                 client = listener.accept()[0]
                 if self._free.acquire(blocking=False):
-                    threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                    self._begin(client)
                 else:
                     self._counted("", 0, f"has more than {AT_ONCE} connections at once")
                     client.close()
+
+    def _begin(self, client: socket.socket) -> None:
+        try:
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        except RuntimeError:  # the machine has none left
+            self._free.release()
+            self._counted("", 0, "got no thread for a connection")
+            client.close()
 
     def rows(self) -> list[Row]:
         """Return what was connected and refused so far, open connections included."""

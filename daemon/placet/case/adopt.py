@@ -6,7 +6,13 @@ from dataclasses import replace
 
 from placet.activity import Action, Actor, Entity
 from placet.case.approval import NO_RECORD
-from placet.case.callout import HOW_TO_REVIEW, WHERE, box_edits_to_text, with_marks
+from placet.case.callout import (
+    HOW_TO_REVIEW,
+    WHERE,
+    box_edits_to_text,
+    signed_or_moved,
+    with_marks,
+)
 from placet.case.case import Approval, Case, KnownPlan, NoteSeen, Request
 from placet.case.commands import Decision
 from placet.case.decision_builder import DecisionBuilder, cleared_decision
@@ -59,7 +65,8 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
         d.set(request_digest=d.text(note.raw))
     d.text(plan_text(note.raw))
     if note.folder is Folder.ACTIVE:
-        d.return_plan(note, "Not approved", " ".join([NO_RECORD, *HOW_TO_REVIEW]))
+        how = signed_or_moved(d.case, HOW_TO_REVIEW)
+        d.return_plan(note, "Not approved", " ".join([NO_RECORD, *how]))
     elif cleared := cleared_decision(note):  # it is unknown for which text it was meant
         d.stamp_plan(note, cleared)
     path = d.case.plan.path
@@ -78,7 +85,7 @@ def distrust(case: Case, now: str) -> Decision:
     """Void an approval in a restored journal: what happened since is unknown."""
     d = DecisionBuilder(case, State.REVIEW, now)
     d.void_work()
-    d.set(approval=Approval(level=case.approval.level), stop="")
+    d.set(approval=Approval(level=case.approval.level), signed=(), stop="")
     return d.done()
 
 

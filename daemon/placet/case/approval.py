@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -79,7 +80,11 @@ def approval(
         case.state is State.FAILED and not case.outcome.report_path
     )
     states = (case.state, State.REVIEW) if as_it_was and not case.spent_approvals else (case.state,)
-    boxes = (box_of(replace(case, state=state), plan.path) for state in states)
+    # one that waits for its signature has another box in System/Active
+    paths = (plan.path, f"{Folder.PLANS}/") if case.must_sign else (plan.path,)
+    boxes = (
+        box_of(replace(case, state=state), path) for state, path in itertools.product(states, paths)
+    )
     return approved if any(box_says(plan.raw, box) for box in boxes) else OUTDATED
 
 

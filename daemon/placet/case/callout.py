@@ -28,6 +28,7 @@ from placet.note.box import with_box as boxed
 from placet.note.escape import code, codes, link, sentence, warning_callout
 from placet.note.frontmatter import Frontmatter, new_note, read_note
 from placet.note.hidden_text import find_unseen
+from placet.note.paths import Folder
 from placet.plan.comments import REMARKS
 from placet.plan.dangers import dangers
 from placet.plan.digest import plan_digest
@@ -54,6 +55,19 @@ _REVIEW_AGAIN = (
     "To review it again move it to `Inbox/Plans`; for a new plan set `status: pending` in the "
     "request."
 )
+
+
+WAITS_FOR_SIGNATURE = (
+    "**Waits for a signature.** Approve it on the board, or type: `placet approve {}`"
+)
+
+
+def signed_or_moved(case: Case, lines: Sequence[str]) -> tuple[str, ...]:
+    """Return what a person can do: where approvals are signed, a move approves nothing."""
+    if not case.must_sign:
+        return tuple(lines)
+    how = f"**Approve**: on the board, or type `placet approve {case.request_id}`. It is signed."
+    return tuple(how if line.startswith("**Approve") else line for line in lines)
 
 
 WHERE = "**Where**: "
@@ -131,6 +145,8 @@ _BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
     State.WITHDRAWN: ("quote", "This plan for {} was withdrawn", ()),
     State.PLANNING: ("quote", "This plan for {} made room for a new one", ()),
 }
+HOLDS = frozenset({State.APPROVED, State.RUNNING, State.COMPLETED})
+"""The states of a case whose plan is approved, or was."""
 _AFTER_FAILURE = (_APPROVE_AGAIN, *HOW_TO_REVIEW[1:], _NEW_PLAN)
 _MARK_CHARS = 6  # a typed line has a known mark once in 10^5 notes
 _MARKS_KEPT = 12_000
@@ -152,14 +168,16 @@ def box_of(case: Case, path: str = "") -> WriteBox:
     above = (*above, *results_in_doubt(case))
     if case.state is State.COMPLETED or (case.state is State.FAILED and case.outcome.report_path):
         above = (*above, report)
-    branch = new_branch(case)
+    place, branch = path or case.plan.path, new_branch(case)
+    if case.must_sign and case.acting not in HOLDS and place.startswith(f"{Folder.ACTIVE}/"):
+        above = (WAITS_FOR_SIGNATURE.format(case.request_id), *above)
     return WriteBox(
-        path or case.plan.path,
+        place,
         sort,
         title.format(request),
         branch,
         above,
-        below,
+        signed_or_moved(case, below),
         base_branch=case.plan.base_branch,
         base_commit=case.plan.base_commit,
         uncommitted=case.plan.uncommitted,

@@ -184,6 +184,23 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
+class Signed:
+    """A verified signature of an approval.
+
+    `key` is the fingerprint of the signer's key. `flags` and `origin` are as in `SshSignature`.
+    """
+
+    signer: str
+    key: str
+    statement: str
+    """The text that was signed (`plan/statement.py`)."""
+    armour: str
+    """The signature as `ssh-keygen` writes it."""
+    flags: int | None = None
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reviewed:
     """The last person who asked for changes, and when: the revision says so."""
 
@@ -296,6 +313,12 @@ class Case:
     """Names of the stored texts with each question and its answer."""
     request_meaning: str = ""
     """Meaning of the text of `request_digest`."""
+    must_sign: bool = False
+    """Whether its approvals count only with a signature."""
+    to_sign: str = ""
+    """The statement that the next approval signs; empty if none is made."""
+    signed: tuple[Signed, ...] = ()
+    """The signatures of what is approved: of the plan, then of each wider scope."""
     plannings: tuple[tuple[int, str], ...] = ()
     """Generation and time of the last plannings without a comment or command in between."""
 

@@ -66,6 +66,7 @@ from placet.case.events import (
     SandboxWeakened,
     ScopeRefused,
     ScopeWidened,
+    SignatureVoid,
     Started,
     StopAsked,
     TextLost,
@@ -238,6 +239,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
     )
     d.set_plan(path=plan.path, keys=d.case.request.keys)
     d.text(text)
+    d.set(signed=())
     edited = plan.digest != d.case.plan.digest and _without_comments(
         g.written
     ) != _without_comments(text)
@@ -253,6 +255,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
         sandbox=g.level,
         **({"steps_left_out": list(left_out)} if left_out else {}),
         **_claimed(plan, "approved_by"),
+        **d.sign(g.signed),
     )
     d.set(rejection=Rejection())
     stamps = {**d.plan_status, "approved_by": person.who, "approved_at": d.now}
@@ -341,6 +344,7 @@ def _active_edited(d: DecisionBuilder, g: ActiveEdited) -> None:
 # the notice's heading, and what it says after the reason
 _NOT_TO_BE_RUN: Mapping[type[ApprovalVoid], tuple[str, str]] = {
     SandboxWeakened: ("Asked again", "To run it there, move it to System/Active again."),
+    SignatureVoid: ("Asked again", "To run it, approve it again."),
     ModelChanged: ("Asked again", "To run it with them, approve it again."),
     TextLost: (
         "The journal is damaged",
@@ -547,6 +551,7 @@ _EFFECTS: Mapping[type[Event], Callable[[DecisionBuilder, Any], None]] = {
     ApprovalRefused: _refused,
     ActiveEdited: _active_edited,
     SandboxWeakened: _not_to_be_run,
+    SignatureVoid: _not_to_be_run,
     ModelChanged: _not_to_be_run,
     TextLost: _not_to_be_run,
     FilesChanged: _files_changed,

@@ -9,7 +9,17 @@ from typing import Any
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.callout import box_lines, box_of, with_marks
-from placet.case.case import SOMEBODY, Approval, Asking, Case, NoteSeen, Person, Request, row_of
+from placet.case.case import (
+    SOMEBODY,
+    Approval,
+    Asking,
+    Case,
+    NoteSeen,
+    Person,
+    Request,
+    Signed,
+    row_of,
+)
 from placet.case.commands import BY_PEOPLE, Command, Decision, Move, Stamp, WriteBox
 from placet.case.life_cycle import STATUSES, State
 from placet.codec import sha256
@@ -83,7 +93,23 @@ class DecisionBuilder:
         if self.case.approval.at:
             kept = self.case.spent_approvals[1 - SPENT_KEPT :]
             self.set(spent_approvals=(*kept, self.case.approval.at))
-        self.set(approval=Approval(level=self.case.approval.level))
+        self.set(approval=Approval(level=self.case.approval.level), signed=())
+
+    def sign(self, signed: Signed | None) -> Mapping[str, str]:
+        """Keep an approval's signature, if it has one; return what its row says of it.
+
+        The statement is used up.
+        """
+        self.set(to_sign="")
+        if signed is None:
+            return {}
+        self.set(signed=(*self.case.signed, signed))
+        return {
+            "signer": signed.signer,
+            "key": signed.key,
+            "statement": self.text(signed.statement.encode()),
+            "signature": self.text(signed.armour.encode()),
+        }
 
     def row(self, action: Action, entity: Entity, actor: Actor, **metadata: Any) -> None:
         """Add a journal row about the case."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from placet.case.case import SOMEBODY, NoteSeen, Person, Request
+from placet.case.case import SOMEBODY, NoteSeen, Person, Request, Signed
 from placet.case.mission_result import Drifted
 from placet.errors import End
 from placet.note.frontmatter import Frontmatter
@@ -79,7 +79,7 @@ class PlanApproved:
     """An approval; `approved` is what it binds.
 
     `level` is how strong the box for commands is. `written` is the daemon's own text, without the
-    keys that are stamped, if the approved one is another.
+    keys that are stamped, if the approved one is another. `signed` is its verified signature.
     """
 
     words: ClassVar[str] = "plan moved to Active"
@@ -89,6 +89,7 @@ class PlanApproved:
     person: Person
     level: int = 0
     written: bytes = b""
+    signed: Signed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,13 @@ class SandboxWeakened(_ApprovalVoid):
     """The sandbox is weaker than the one that the plan was approved for."""
 
     words: ClassVar[str] = "sandbox weaker than it was when the plan was approved"
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureVoid(_ApprovalVoid):
+    """What was signed does not hold now, or nothing was signed and it has to be."""
+
+    words: ClassVar[str] = "signature missing, or of other terms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +273,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class ScopeWidened:
-    """A yes to a wider scope; `level` is as in `PlanApproved`, `written` is the plan with it."""
+    """A yes to a wider scope; `written` is the plan with it, all else as in `PlanApproved`."""
 
     words: ClassVar[str] = "wider scope approved"
     note: NoteSeen
@@ -273,6 +281,7 @@ class ScopeWidened:
     person: Person
     level: int = 0
     written: bytes = b""
+    signed: Signed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +295,13 @@ class ScopeRefused:
 
 
 RequestChanged = RequestEdited | RequestReturned
-ApprovalVoid = SandboxWeakened | ModelChanged | TextLost
+ApprovalVoid = SandboxWeakened | ModelChanged | SignatureVoid | TextLost
 LeadsToPlan = RequestChanged | RequestPending | RevisionAsked
 """A plan is written after these."""
 Answering = Answered | ScopeWidened | ScopeRefused
 """After these the work that asked resumes where it was."""
+Approving = PlanApproved | ScopeWidened
+"""After these a text holds; where approvals are signed, they need a signature."""
 ByHand = (
     RequestPending
     | PlanApproved

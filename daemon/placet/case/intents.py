@@ -79,6 +79,8 @@ class Intent:
     """Name of a login of the board."""
     who: str = ""
     """Owner of the intent's file; what the file says there is ignored."""
+    signature: str = ""
+    """Of an approval: the signature of `Case.to_sign`."""
 
     @property
     def person(self) -> Person:

@@ -17,6 +17,7 @@ from placet.case.events import (
     ActiveEdited,
     Answered,
     ApprovalRefused,
+    Approving,
     BoxStale,
     Gesture,
     PlanApproved,
@@ -79,9 +80,11 @@ def observe(case: Case, notes: CaseNotes, tools: Collection[str]) -> Gesture | N
     """Return a person's one gesture since these notes were last acknowledged, or None.
 
     `tools` are the names that a plan may use. Of several things an answer comes first, because it
-    stays true, then what stops work; the others show again on the next look.
+    stays true, then what stops work; the others show again on the next look. Where approvals are
+    signed, no note shows one.
     """
-    return next(gestures(case, notes, tools), None)
+    found = gestures(case, notes, tools)
+    return next((one for one in found if not (case.must_sign and isinstance(one, Approving))), None)
 
 
 def gestures(case: Case, notes: CaseNotes, tools: Collection[str]) -> Iterator[Gesture]:
@@ -184,8 +187,11 @@ def _in_active(
         approved = plan.says(case.approval.digest, case.approval.meaning)
         if not approved and plan.digest != case.reported_edit:
             yield ActiveEdited(plan)
+    elif case.must_sign and (no := _decided(plan)) is not None:
+        yield no[1](plan, request, BY_PROPERTY)
     else:
         yield _approval(case, plan, request, tools)
+        yield from _stale_box(case, plan)
 
 
 def _approval(

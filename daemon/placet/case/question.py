@@ -122,11 +122,12 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     asking = _closed(d, g, "approved")
     former, plan, person = d.case.approval, g.plan, g.person
     before = former.digest
+    signed = d.case.signed
     d.spend_approval()
     # a weaker box was not shown: the mission waits for the former one
     level = max(former.level, g.level)
     meaning = plan_meaning(g.written)
-    d.set(approval=Approval(asking.amended, person.who, d.now, level, meaning))
+    d.set(approval=Approval(asking.amended, person.who, d.now, level, meaning), signed=signed)
     if d.case.plan.digest == before:  # no person edited it
         d.set_plan(digest=asking.amended)
     d.by_human(
@@ -137,6 +138,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
         digest=asking.amended,
         before=before,
         sandbox=g.level,
+        **d.sign(g.signed),
     )
     if plan is not None and plan.says(before, former.meaning):
         # an edited one has no effect, and stays; that is shown as any edit during the run

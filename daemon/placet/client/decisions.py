@@ -210,14 +210,15 @@ def decide(
     source: str = "",
     bound: str = "",
     seen: bytes | None = None,
+    signature: str = "",
 ) -> Done:
     """Leave a decision, and wait for the daemon's answer.
 
     It is about the note `source`: by default the one in which the case asks, if that is what `what`
     can answer, else the plan. `texts` are the reason, the answer, comments, or numbers of steps; a
     plan, or a wider scope, is approved only if its digest begins with `bound`. `seen` is the text
-    as the person read it, None for whatever is there now. Raises NotAsRead where the note has
-    another text, and UserError where the daemon would refuse it.
+    as the person read it, None for whatever is there now. `signature` is an approval's. Raises
+    NotAsRead where the note has another text, and UserError where the daemon would refuse it.
     """
     asking = case.asking
     is_wider = asks_for_more(case) and what in ("approve", "reject")
@@ -243,7 +244,7 @@ def decide(
             )
         if texts:  # remarks are part of the approved text, and may make it too long
             approvable(case, with_comments(raw, texts, site.who, local(Clock().now())))
-    return _leave(site, case, what, path, raw, texts)
+    return _leave(site, case, what, path, raw, texts, signature)
 
 
 def claim(site: Site, case: Case, what: What, commit: str) -> None:
@@ -253,7 +254,13 @@ def claim(site: Site, case: Case, what: What, commit: str) -> None:
 
 
 def _intent(
-    site: Site, case: Case, what: What, path: str, digest: str, texts: Sequence[str]
+    site: Site,
+    case: Case,
+    what: What,
+    path: str,
+    digest: str,
+    texts: Sequence[str],
+    signature: str = "",
 ) -> Intent:
     state, name = case.state.value, site.who if site.via == "board" else ""
     return Intent(
@@ -268,11 +275,18 @@ def _intent(
         site.via,
         name,
         site.who,
+        signature,
     )
 
 
 def _leave(
-    site: Site, case: Case, what: What, path: str, raw: bytes, texts: Sequence[str] = ()
+    site: Site,
+    case: Case,
+    what: What,
+    path: str,
+    raw: bytes,
+    texts: Sequence[str] = (),
+    signature: str = "",
 ) -> Done:
     """Leave an intent about a note with this text, and wait for the daemon's answer.
 
@@ -282,7 +296,7 @@ def _leave(
     if path.startswith(f"{Folder.ARCHIVE}/"):  # the daemon moves it there first
         home = f"{Folder.REQUESTS}/{PurePosixPath(path).name}"
     note = inspect_note(home, raw)
-    intent = _intent(site, case, what, path, note.digest, texts)
+    intent = _intent(site, case, what, path, note.digest, texts, signature)
     its = CaseNotes(plans=[note])
     if what == "retry":
         its = CaseNotes(request=note)

@@ -31,7 +31,9 @@ from placet.host.config import (
 from placet.host.state import StateFolder, vault_state
 from placet.note.paths import CONFIG_PATH, show
 
-GUARDED = frozenset({"board", "commands", "limits", "model", "notify", "portals", "team"})
+GUARDED = frozenset(
+    {"approval", "board", "commands", "limits", "model", "notify", "portals", "team"}
+)
 """The tables whose settings have to be accepted to hold."""
 _FLOORS = ("free_disk_bytes",)  # stricter if higher
 _ENDLESS = ("day_usd", "day_tokens", "planning_usd", "mission_wall_time_s")  # 0: no limit

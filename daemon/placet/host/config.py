@@ -43,6 +43,7 @@ Key = tuple[str, ...]
 """The path of a setting, table by table."""
 
 FOR_NEXT_START: tuple[Key, ...] = (
+    ("approval",),
     ("commands",),
     ("daemon", "watch"),
     ("notify",),
@@ -146,6 +147,23 @@ class BoardTable(_Table):
 
     listen: str = DEFAULT_BOARD
     hosts: tuple[str, ...] = ()
+
+
+class ApprovalTable(_Table):
+    """Signatures of approvals.
+
+    With `signed` an approval counts only with one. `sign` signs those of this machine's terminal
+    although they need none. `key` is the file of a key; without one it is git's.
+    """
+
+    signed: bool = False
+    sign: bool = False
+    key: str = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether placet states what an approval approves."""
+        return self.signed or self.sign
 
 
 class TeamTable(_Table):
@@ -340,6 +358,7 @@ class Config(_Table):
     commands: SandboxTable = SandboxTable()
     notify: NotifyTable = NotifyTable()
     board: BoardTable = BoardTable()
+    approval: ApprovalTable = ApprovalTable()
     team: TeamTable = TeamTable()
     portals: dict[str, PortalTable] = Field(default_factory=dict)
 

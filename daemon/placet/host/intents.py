@@ -98,7 +98,7 @@ def read(path: Path) -> Intent | UnknownIntent | None:
         needs_words = found.what in ("reject", "answer")
         if not _ID.fullmatch(found.id) or (needs_words and len(found.texts) != 1):
             return None
-        "".join((*found.texts, found.path, found.trace_id, found.name)).encode()
+        "".join((*found.texts, found.path, found.trace_id, found.name, found.signature)).encode()
         return replace(found, who=owner_of(info))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return _unknown(raw)

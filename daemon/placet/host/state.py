@@ -77,14 +77,16 @@ def find_vault(given: str | None, env: Mapping[str, str], here: Path) -> Path:
 
 
 MARK = "journal.mark"
+SIGNERS = "allowed_signers"
 
 
 class StateFolder(NamedTuple):
     """The paths of one vault's state; all are absolute.
 
     `journal` is the SQLite database, `mark` its last event: a journal that does not know it was
-    lost or put back. `accepted` are the settings that are code or reach out, as last accepted on
-    this machine, `whose` the id and the last path of the vault. `worktrees` are the missions' git
+    lost or put back. `accepted` are the settings that are code or reach out, and `signers`
+    those who may sign an approval, as last accepted on this machine. `whose` is the id and the last
+    path of the vault. `worktrees` are the missions' git
     worktrees, `intents` what people's commands ask the daemon to do. `log` is what the daemon said,
     a JSON object a line; the older half is in `log.old`. The flock of `lock` makes the daemon the
     only one.
@@ -95,6 +97,7 @@ class StateFolder(NamedTuple):
     journal: Path
     mark: Path
     accepted: Path
+    signers: Path
     whose: Path
     worktrees: Path
     intents: Path
@@ -282,7 +285,7 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
 
 
 def _state(vault: Path, folder: Path) -> StateFolder:
-    names = ("journal.db", MARK, "accepted.json", "vault.json", "worktrees", "intents")
+    names = ("journal.db", MARK, "accepted.json", SIGNERS, "vault.json", "worktrees", "intents")
     return StateFolder(vault, folder, *(folder / name for name in (*names, "log", "lock")))
 
 

@@ -13,11 +13,12 @@ from itertools import takewhile
 from operator import is_
 
 from placet.case.approval import ONCE_MORE, changed_model, may_begin
+from placet.case.callout import WAITS_FOR_SIGNATURE
 from placet.case.case import Branch, Case, NoteSeen
 from placet.case.decide import stamp_new
 from placet.case.intents import EDITS, Intent
 from placet.case.life_cycle import OPEN, State
-from placet.case.notes import DRAFT, body_of
+from placet.case.notes import APPROVE, DRAFT, body_of, decision_of
 from placet.case.observe import stale_statuses
 from placet.case.settle import OPEN_POLL_S
 from placet.case.sorting import CaseNotes, NotesByOwner, is_by_place, sort_notes
@@ -28,6 +29,7 @@ from placet.errors import BUGS, describe_bug
 from placet.loop.gestures import acknowledge_places, perform, perform_edits, refuse, take
 from placet.loop.requests import adopt, open_requests
 from placet.loop.side_notes import MODEL, SideNotes
+from placet.loop.signing import restated
 from placet.loop.state import LoopState
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, stamp
 from placet.note.paths import Folder
@@ -114,7 +116,12 @@ class Decider:
         }
 
     def _approved_in_vain(self, case: Case, plan: NoteSeen) -> str:
-        """Return why an approval would not start a plan in review: it is for another model."""
+        """Return why an approval would not start a plan in review.
+
+        It is for another model, or not signed.
+        """
+        if case.must_sign and case.to_sign and decision_of(plan) == APPROVE:
+            return WAITS_FOR_SIGNATURE.format(case.request_id)
         why = changed_model(case, self.state.ports.config.model.who)
         if not why or case.state is not State.REVIEW or plan.problem:
             return ""
@@ -240,7 +247,7 @@ class Decider:
 
     def _take(self, case: Case, its: CaseNotes, before: Mapping[str, str]) -> None:
         """Decide on a case's notes; `before` are the errors that the last look reported."""
-        seen = _seen(case, its)
+        seen = (self.state.ports.config, *_seen(case, its))
         if _same(seen, self._at_rest.pop(case.trace_id, ())):
             self._at_rest[case.trace_id] = seen
             return
@@ -249,6 +256,9 @@ class Decider:
                 return
             acknowledge_places(self.state, case, its)
             case = self.state.cases[case.trace_id]
+            if (stated := restated(self.state, case, its)) is not None:
+                self.state.record(stated)
+                return
             if case.trace_id in self.state.intents.waiting:  # about the note as read
                 return
             renewed = self._stamp_new(case, its) or self._renew_statuses(case, its)
@@ -356,8 +366,9 @@ class Decider:
             if (path := state.cases[trace].request_path) and path in notes:
                 notices.setdefault(path, why)
         for trace, its in self.shown.items():
-            if its.plans and (why := self._approved_in_vain(state.cases[trace], its.plans[0])):
-                notices.setdefault(its.plans[0].path, why)
+            for note in (*its.plans, *its.asked):
+                if why := self._approved_in_vain(state.cases[trace], note):
+                    notices.setdefault(note.path, why)
         for branch in self._refused():
             notices[branch.report_path] = branch.refused
         if state.waits.hold is not None:

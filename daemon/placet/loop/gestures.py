@@ -21,6 +21,7 @@ from placet.case.events import (
     Answered,
     Answering,
     ApprovalRefused,
+    Approving,
     ByHand,
     Gesture,
     LeadsToPlan,
@@ -49,6 +50,7 @@ from placet.host.intents import UnknownIntent
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
 from placet.loop.outbox import places
 from placet.loop.requests import request_in
+from placet.loop.signing import checked
 from placet.loop.state import LoopState
 from placet.note.paths import Folder, is_utf8, numbered, show
 from placet.plan.plan import Plan
@@ -142,6 +144,8 @@ def _wanted(state: LoopState, case: Case, change: Change, intent: Intent) -> Ges
         raise OutdatedError(known or f"{state_sentence(case)}. Nothing was changed.")
     if isinstance(found, ByHand):
         found = replace(found, person=intent.person)
+    if isinstance(found, Approving):
+        found = replace(found, signed=checked(state, case, found, intent.signature))
     gesture = _fill_in(state, case, found)
     if gesture is None and state.intake.is_certain and state.intake.all_plans_read:
         request = change.notes.request
@@ -246,8 +250,11 @@ def _if_certain(state: LoopState, case: Case, its: CaseNotes, seen: Gesture) -> 
 
 def _fill_in(state: LoopState, case: Case, gesture: Gesture) -> Gesture | None:
     """Return a gesture with what the journal and the settings say; None if it must wait."""
-    if isinstance(gesture, PlanApproved | ScopeWidened) and not state.intake.all_plans_read:
-        return None  # a file that came just now may be another plan of this case
+    if isinstance(gesture, Approving):
+        if not state.intake.all_plans_read:
+            return None  # a file that came just now may be another plan of this case
+        if state.ports.config.approval.signed and gesture.signed is None:
+            return None
     if isinstance(gesture, Answering):
         return _answer(state, case, gesture)
     if isinstance(gesture, LeadsToPlan):

@@ -34,6 +34,7 @@ from placet.case.events import (
     ModelChanged,
     PlanningFailed,
     SandboxWeakened,
+    SignatureVoid,
     TextLost,
 )
 from placet.case.explain import of_last_mission
@@ -58,6 +59,7 @@ from placet.journal.writes import (
 from placet.loop.decider import Decider
 from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
 from placet.loop.rows import of_case
+from placet.loop.signing import why_unsigned
 from placet.loop.state import LoopState
 from placet.loop.threads import MISTAKE_RETRY_S, AssignedWorker, Job, Result, Workers, expect_model
 from placet.note.frontmatter import Frontmatter, parse_note, read_note
@@ -321,6 +323,8 @@ class Dispatch:
             return
         if self._has_another_model(case) or self._has_other_instructions(case):
             return
+        if self._is_unsigned(case):
+            return
         token = worker.token if worker is not None else 0
         if not token:
             try:
@@ -364,6 +368,20 @@ class Dispatch:
             return False
         self._return_to_review(case, lambda note: ModelChanged(note, why, instructions=now))
         return True
+
+    def _is_unsigned(self, case: Case) -> bool:
+        """Put a plan back whose signature is missing or does not hold. Return whether it waits."""
+        if case.state is not State.APPROVED or case.stop:
+            return False
+        try:
+            why = why_unsigned(self.state, case)
+        except (OSError, UserError) as error:
+            cause = f"its signature cannot be checked: {one_line(str(error))}"
+            self.state.waits.postpone(case, Postponed(cause, MACHINE_RETRY_S, WaitReason.MACHINE))
+            return True
+        if why:
+            self._return_to_review(case, lambda note: SignatureVoid(note, why))
+        return bool(why)
 
     def _is_still_approved(self, case: Case) -> bool:
         """Return whether the note in System/Active still has the approved text.

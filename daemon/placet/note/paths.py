@@ -17,6 +17,9 @@ from uuid import UUID, uuid5
 # The configuration's path in a vault.
 CONFIG_PATH = "System/placet.toml"
 
+# Who may approve, in a vault whose approvals are signed.
+SIGNERS_PATH = "System/allowed_signers"
+
 # The note that every conversation begins with.
 PROMPT_PATH = "SYSTEM_PROMPT.md"
 

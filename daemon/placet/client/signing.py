@@ -1,0 +1,181 @@
+"""Sign an approval at the terminal, and keep the list of who may."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from placet.case.case import Case
+from placet.client.decisions import ANSWER_S
+from placet.client.site import Site
+from placet.errors import UserError
+from placet.host import signers
+from placet.host.state import expand_home
+from placet.note.paths import SIGNERS_PATH
+from placet.plan.allowed_signers import NAME, Signer, read_key
+from placet.plan.statement import read_statement
+
+HOW_TO_SET_KEY = "Name one: placet config set approval.key ~/.ssh/id_ed25519"
+
+
+def statement_for(site: Site, case: Case, digest: str) -> str:
+    """Return the statement that an approval of the text with this digest signs.
+
+    The daemon writes it, shortly after the text. Raises UserError where it has not.
+    """
+    wanted = case.asking.amended if case.asking is not None else digest
+    for _ in site.changes(ANSWER_S if site.daemon is not None else 0):
+        now = site.case(case.trace_id).to_sign
+        stated = read_statement(now)
+        if stated is not None and stated.digest == wanted:
+            return now
+    raise UserError(
+        f"The daemon has not read the plan of {case.request_id} yet, so nothing can be signed.",
+        "See why: placet doctor" if site.daemon is not None else "Start it: placet run",
+    )
+
+
+def signature_for(site: Site, case: Case, digest: str, remarks: Sequence[str]) -> str:
+    """Return this person's signature of an approval, empty where none is wanted.
+
+    Raises UserError where one is needed and cannot be made.
+    """
+    settings = site.in_force().config.approval
+    if not settings.is_on:
+        return ""
+    with _key(settings.key) as key:
+        if key is None and not settings.signed:
+            return ""
+        if key is None:
+            raise UserError(
+                "Approvals are signed here, and you have no key to sign with.", HOW_TO_SET_KEY
+            )
+        if remarks:
+            raise UserError(
+                "A signed approval takes no remark: a remark changes the text.",
+                "Write it into the plan, then approve the plan as it is.",
+                exit_code=2,
+            )
+        text = statement_for(site, case, digest)
+        site.say(f"Signing with {key}.")
+        made = signers.sign(key, text)
+    try:
+        signers.verify(text, made, signers.read_list(site.state.signers))
+    except signers.NotSigned as error:
+        raise UserError(
+            str(error), "Let your key approve here: placet signer add NAME KEYFILE"
+        ) from error
+    return made
+
+
+@contextmanager
+def _key(setting: str) -> Iterator[Path | None]:
+    """Give the file of the person's key: of the settings, or git's; None without one."""
+    named = setting or _git("user.signingKey") if setting or _git("gpg.format") == "ssh" else ""
+    literal = named.removeprefix("key::")
+    if not literal.startswith(("ssh-", "ecdsa-", "sk-")):
+        yield expand_home(named) if named else None
+        return
+    with tempfile.TemporaryDirectory(prefix="placet-") as folder:
+        file = Path(folder, "key.pub")  # its other half is an agent's
+        file.write_text(f"{literal}\n")
+        yield file
+
+
+def _git(key: str) -> str:
+    """Return a setting of the person's git, empty without one."""
+    if (git := shutil.which("git")) is None:
+        return ""
+    done = subprocess.run(
+        [git, "config", "--get", key], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class ListChange:
+    """How the vault's list of signers differs from the accepted one."""
+
+    added: tuple[Signer, ...]
+    removed: tuple[Signer, ...]
+
+
+def listed(site: Site) -> tuple[Signer, ...]:
+    """Return who may approve on this machine."""
+    return signers.read_list(site.state.signers)
+
+
+def add_signer(site: Site, name: str, file: Path) -> Signer:
+    """Let somebody approve: add a public key to the vault's list, and accept it here.
+
+    Raises UserError for a name or a file that cannot be used.
+    """
+    if not NAME.fullmatch(name):
+        raise UserError(
+            f"{name!r} is not a name: only small letters, digits and . _ @ - may be in it.",
+            "Choose one like anna, or anna@example.org.",
+            exit_code=2,
+        )
+    new = Signer(name, *_public_key(file))
+    _change(site, lambda known: (*(one for one in known if one.key != new.key), new))
+    return new
+
+
+def _public_key(file: Path) -> tuple[bytes, str]:
+    """Return the key in a public key's file, and its comment; of a private one, that beside it."""
+    path = expand_home(str(file))
+    beside = path.with_name(f"{path.name}.pub")
+    path = beside if path.suffix != ".pub" and beside.is_file() else path
+    try:
+        kind, key, *comment = path.read_text().strip().split(maxsplit=2)
+        return read_key(kind, key), "".join(comment)
+    except OSError as error:
+        why = str(error.strerror)
+    except ValueError as error:
+        why = str(error) if "placet" in str(error) else "it is not a public key."
+    raise UserError(
+        f"{path} cannot be used: {why}",
+        "Give the file that ends in .pub. A new key: ssh-keygen -t ed25519",
+        exit_code=2,
+    )
+
+
+def remove_signer(site: Site, name: str) -> tuple[Signer, ...]:
+    """Take all keys of a name off both lists; return them. Raises UserError without any."""
+    gone = tuple(one for one in listed(site) if one.name == name)
+    if not gone:
+        raise UserError(f"{name!r} is not a signer.", "See them: placet signer list", exit_code=3)
+    _change(site, lambda known: tuple(one for one in known if one.name != name))
+    return gone
+
+
+def _change(site: Site, change: Callable[[tuple[Signer, ...]], tuple[Signer, ...]]) -> None:
+    """Change the vault's list and the accepted one alike; what else the vault's has stays there."""
+    state, vault = site.state, site.vault / SIGNERS_PATH
+    state.ensure()
+    signers.write_list(vault, change(signers.read_list(vault)))
+    signers.write_list(state.signers, change(signers.read_list(state.signers)))
+
+
+def to_accept(site: Site) -> ListChange:
+    """Return what the vault's list adds to the accepted one and takes from it."""
+    new, old = signers.read_list(site.vault / SIGNERS_PATH), listed(site)
+    return ListChange(
+        tuple(one for one in new if one not in old), tuple(one for one in old if one not in new)
+    )
+
+
+def accept_signers(site: Site, shown: ListChange) -> None:
+    """Accept the vault's list; raises UserError if it was changed since it was shown."""
+    new = signers.read_list(site.vault / SIGNERS_PATH)
+    if to_accept(site) != shown:
+        raise UserError(
+            f"{SIGNERS_PATH} was changed meanwhile.", "Look again: placet signer accept"
+        )
+    site.state.ensure()
+    signers.write_list(site.state.signers, new)

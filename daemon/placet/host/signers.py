@@ -1,0 +1,133 @@
+"""Keep the list of who may approve, sign, and verify signatures with `ssh-keygen`.
+
+`System/allowed_signers` is in the vault, which others may write. So the list that was last accepted
+on this machine counts, whatever that file says.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from placet.case.case import Signed
+from placet.disk.files import put
+from placet.errors import UserError, cannot_write
+from placet.host.config import one_writer
+from placet.plan.allowed_signers import Signer, as_text, parse_signers
+from placet.plan.sshsig import (
+    BY_BROWSER,
+    PRESENT,
+    VERIFIED,
+    read_signature,
+)
+from placet.plan.statement import NAMESPACE
+
+VERIFY_S = 5.0
+"""Seconds that a check of a signature may take: it is a hundredth of that."""
+SIGN_S = 120.0
+"""Seconds that a signature may take: somebody may have to type a passphrase or touch a token."""
+KEYGEN = "ssh-keygen"
+
+
+class NotSigned(Exception):  # noqa: N818 - named for what is the case
+    """A signature that does not count; the text says why, in a sentence."""
+
+
+def read_list(path: Path) -> tuple[Signer, ...]:
+    """Return the signers of a list, none without a file. Raises UserError for a wrong list."""
+    try:
+        return parse_signers(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(
+            f"{path} cannot be used: {why}",
+            "Correct that line, or delete it. To add a signer: placet signer add NAME KEYFILE",
+            exit_code=2,
+        ) from error
+
+
+def write_list(path: Path, signers: Sequence[Signer]) -> None:
+    """Write a list of signers. Raises UserError if it cannot be written."""
+    with one_writer(path):
+        try:
+            put(path, as_text(signers))
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+
+def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = NAMESPACE) -> Signed:
+    """Return a signature of a text by one of the signers; raises NotSigned for any other.
+
+    `ssh-keygen` decides whether it holds. It asks neither whether somebody touched a token, nor on
+    which page a passkey signed, so that is asked here.
+    """
+    try:
+        found = read_signature(armour)
+    except ValueError as error:
+        raise NotSigned(str(error)) from error
+    if found.namespace != namespace:
+        raise NotSigned(f"The signature is for {found.namespace!r}, not for {namespace!r}.")
+    signer = next((one for one in signers if one.key == found.key), None)
+    if signer is None:
+        raise NotSigned("The signature is by a key that was not accepted on this machine.")
+    by_browser = found.kind == BY_BROWSER
+    if by_browser != bool(signer.origin) or found.origin != signer.origin:
+        where = signer.origin or "no page"
+        raise NotSigned(f"The key of {signer.name} signs on {where}, and this is by another.")
+    needed = PRESENT | VERIFIED if by_browser else PRESENT
+    if found.flags is not None and found.flags & needed != needed:
+        raise NotSigned("The key does not say that its holder confirmed this signature.")
+    with tempfile.TemporaryDirectory(prefix="placet-") as folder:
+        lists, file = Path(folder, "signers"), Path(folder, "signature")
+        lists.write_text(f"{signer.line(namespace)}\n")
+        file.write_text(armour)
+        words = ["-f", str(lists), "-I", signer.name, "-n", namespace, "-s", str(file)]
+        done = _keygen(["-Y", "verify", *words], text, VERIFY_S)
+    if done.returncode:
+        raise NotSigned(f"The signature does not hold: {_last_line(done) or 'it is another text'}.")
+    return Signed(signer.name, signer.fingerprint, text, armour, found.flags, found.origin)
+
+
+def sign(key: Path, text: str, namespace: str = NAMESPACE) -> str:
+    """Return a key's signature of a text; of a public key, an agent or a token has the other half.
+
+    A passphrase is asked for on the terminal. Raises UserError if there is no signature.
+    """
+    try:
+        done = _keygen(["-q", "-Y", "sign", "-f", str(key), "-n", namespace], text, SIGN_S)
+    except NotSigned as error:
+        raise UserError(str(error), "Try again, or approve on the board.") from error
+    if done.returncode:
+        raise UserError(
+            f"{key} did not sign: {_last_line(done)}",
+            f"See whether it is a key: ssh-keygen -l -f {key}",
+        )
+    return done.stdout
+
+
+def _keygen(words: Sequence[str], text: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run ssh-keygen on a text. Raises NotSigned where it is missing, or takes too long."""
+    try:
+        return subprocess.run(
+            [KEYGEN, *words],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotSigned(f"`{KEYGEN}` did not answer within {timeout_s:.0f} s.") from error
+    except OSError as error:
+        raise NotSigned(
+            f"`{KEYGEN}` cannot be started ({error.strerror}). Install OpenSSH 8.9 or newer."
+        ) from error
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1].rstrip(".") if lines else ""

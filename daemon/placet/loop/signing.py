@@ -1,0 +1,144 @@
+"""State what an approval would approve, and check the signature of one."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+from placet.activity import Action
+from placet.agent.instruction_notes import digests_of, notes_of_agent
+from placet.agent.ports import Ports
+from placet.case.approval import approved_in, valid_plan
+from placet.case.callout import complexity_in
+from placet.case.case import Case, Signed
+from placet.case.commands import Decision
+from placet.case.events import Approving, PlanApproved
+from placet.case.intents import OutdatedError
+from placet.case.sorting import CaseNotes
+from placet.case.transitions import target
+from placet.chat.guards import iteration_cap
+from placet.disk.confine import Root
+from placet.errors import UserError
+from placet.host.signers import NotSigned, read_list, verify
+from placet.host.state import SIGNERS
+from placet.loop.state import LoopState
+from placet.note.frontmatter import read_note
+from placet.plan.plan import agent_steps
+from placet.plan.statement import Terms, read_statement
+from placet.tools.registry import PLANNABLE
+
+NOT_SIGNED = "Approvals are signed here, and this one is not."
+OTHER_TERMS = (
+    "What was signed is not what would run now: the model, the agent's notes or the sandbox "
+    "changed."
+)
+
+
+def restated(state: LoopState, case: Case, its: CaseNotes) -> Decision | None:
+    """Return the case with the statement that its next approval signs, None if it has that.
+
+    `its` are its notes. A statement is written anew when a line of it changes.
+    """
+    settings = state.ports.config.approval
+    lines = _lines(state, case, its) if settings.is_on else ""
+    stated, now = read_statement(case.to_sign), case.to_sign
+    if lines != (stated.lines if stated is not None else ""):
+        now = _with_nonce(state.ports, lines) if lines else ""
+    if (settings.signed, now) == (case.must_sign, case.to_sign):
+        return None
+    return Decision(replace(case, must_sign=settings.signed, to_sign=now), ())
+
+
+def _lines(state: LoopState, case: Case, its: CaseNotes) -> str:
+    """Return what the next approval of a case approves; empty where there is nothing to approve."""
+    asking = case.asking
+    try:
+        if asking is not None and asking.amended:
+            return _terms(state.ports, case, state.text(asking.amended))
+        if len(its.plans) != 1 or its.plans[0].problem or target(case, PlanApproved) is None:
+            return ""
+        approved = valid_plan(its.plans[0], PLANNABLE)
+        return "" if isinstance(approved, str) else _terms(state.ports, case, approved.text)
+    except (OSError, UserError):  # the agent's notes cannot be read
+        return ""
+
+
+def _with_nonce(ports: Ports, lines: str) -> str:
+    """Return a statement with a nonce: it counts once, and not after the journal was restored."""
+    return f"{lines}nonce {_restored(ports)}-{secrets.token_hex(16)}\n"
+
+
+def _restored(ports: Ports) -> int:
+    """Return the number of the row about the last restored journal, 0 without one."""
+    with ports.journal.read() as reader:
+        last = reader.last_of(Action.JOURNAL_RECONCILED, trace_id="")
+    return 0 if last is None else last.id
+
+
+def _terms(ports: Ports, case: Case, text: bytes) -> str:
+    """Return a statement's lines, without nonce, for the approval of a plan's text.
+
+    Raises OSError or UserError where the agent's notes cannot be read.
+    """
+    approved, meta = approved_in(text, PLANNABLE), read_note(text).meta
+    scope, model = approved.plan.scope, ports.config.model
+    with Root(ports.vault, writable=False) as vault:
+        agent = str(meta.get("agent") or case.request.agent)
+        followed = digests_of(notes_of_agent(vault, agent, []))
+    steps = agent_steps(approved.plan.steps)
+    how = "" if model.tools == "auto" else f", tools as {model.tools}"
+    return Terms(
+        approved.digest,
+        case.request_id,
+        case.trace_id,
+        str(meta.get("portal") or ""),
+        str(meta.get("base_commit") or ""),
+        f"{model.name} ({model.provider}{how})",
+        int(ports.sandbox),
+        followed,
+        scope.budget_usd,
+        iteration_cap(complexity_in(meta), scope.max_iterations, steps),
+    ).lines()
+
+
+def checked(state: LoopState, case: Case, approval: Approving, armour: str) -> Signed | None:
+    """Return the verified signature of an approval; None for one that has none and needs none.
+
+    Raises OutdatedError for one that does not count.
+    """
+    ports = state.ports
+    if not armour:
+        if ports.config.approval.signed:
+            raise OutdatedError(f"{NOT_SIGNED} Type: placet approve {case.request_id}")
+        return None
+    stated = read_statement(case.to_sign)
+    text = approval.approved.text if isinstance(approval, PlanApproved) else approval.written
+    now = _terms(ports, case, text or state.text(case.asking.amended if case.asking else ""))
+    if stated is None or stated.lines != now or not stated.nonce.startswith(f"{_restored(ports)}-"):
+        state.record(Decision(replace(case, to_sign=_with_nonce(ports, now)), ()))
+        raise OutdatedError(f"{OTHER_TERMS} Read it as it is now, and approve it again.")
+    try:
+        return verify(case.to_sign, armour, read_list(ports.worktrees.parent / SIGNERS))
+    except (NotSigned, UserError) as error:
+        raise OutdatedError(f"{error} Nothing was approved.") from error
+
+
+def why_unsigned(state: LoopState, case: Case) -> str:
+    """Return why the signature of an approved plan does not hold now; empty if none is needed.
+
+    Raises OSError or UserError where the agent's notes, or the signers, cannot be read.
+    """
+    ports = state.ports
+    if not ports.config.approval.signed:
+        return ""
+    if not case.signed:
+        return NOT_SIGNED
+    last = case.signed[-1]
+    stated = read_statement(last.statement)
+    if stated is None or stated.lines != _terms(ports, case, state.text(case.approval.digest)):
+        return OTHER_TERMS
+    try:
+        verify(last.statement, last.armour, read_list(ports.worktrees.parent / SIGNERS))
+    except NotSigned as error:
+        return str(error)
+    return ""

@@ -1,0 +1,215 @@
+"""Write and read SSH signatures, also those that a passkey in a browser makes.
+
+The formats are those of OpenSSH's `PROTOCOL.sshsig` and `PROTOCOL.u2f`, and of W3C WebAuthn level 3
+(6.1). A browser signs a challenge: here that is all that an SSH signature signs, so that stock
+`ssh-keygen -Y verify` accepts the result.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from textwrap import wrap
+
+MAGIC = b"SSHSIG"
+HASH = "sha512"
+PASSKEY = "sk-ecdsa-sha2-nistp256@openssh.com"
+"""The kind of a passkey's public key, and of a hardware token's."""
+BY_BROWSER = "webauthn-sk-ecdsa-sha2-nistp256@openssh.com"
+"""The kind of a signature that a passkey made in a browser."""
+KINDS = frozenset({
+    "ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com", PASSKEY,
+})  # fmt: skip
+"""The kinds of keys whose signatures count."""
+MAX_CHARS = 16_384
+"""Longest signature in text: one of a passkey is about 1,000 characters long."""
+PRESENT, VERIFIED = 0x01, 0x04
+"""Flags of a token or a passkey: somebody touched it; it knew who (PIN, finger, face)."""
+_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+
+
+@dataclass(frozen=True, slots=True)
+class SshSignature:
+    """What a signature says of itself; whether it holds, `ssh-keygen` says.
+
+    `flags` are those of a token or a passkey, None for other keys. `origin` is the page on which
+    a passkey signed, empty for others.
+    """
+
+    key: bytes
+    """The public key, as in `ssh-ed25519 KEY` after base64."""
+    namespace: str
+    kind: str
+    flags: int | None = None
+    origin: str = ""
+
+
+def to_be_signed(message: bytes, namespace: str) -> bytes:
+    """Return the bytes that a signature of a message signs: a passkey's challenge."""
+    hashed = hashlib.new(HASH, message).digest()
+    return MAGIC + _strings(namespace.encode(), b"", HASH.encode(), hashed)
+
+
+def passkey_key(point: bytes, rp_id: str) -> bytes:
+    """Return the public key of a passkey: its point on P-256, uncompressed, and the RP id.
+
+    Raises ValueError for any other point.
+    """
+    if len(point) != 65 or point[0] != 4:
+        raise ValueError("not an uncompressed point of P-256")
+    return _strings(PASSKEY.encode(), b"nistp256", point, rp_id.encode())
+
+
+def key_kind(key: bytes) -> str:
+    """Return the kind of a public key. Raises ValueError for bytes that are none."""
+    return _Reader(key).text()
+
+
+def rp_id_of(key: bytes) -> str:
+    """Return the RP id of a passkey, or the application of a token's key; "" for other kinds.
+
+    Raises ValueError for bytes that are no key.
+    """
+    reader = _Reader(key)
+    kind = reader.text()
+    if kind == PASSKEY:
+        reader.string()
+        reader.string()
+        return reader.text()
+    if kind == "sk-ssh-ed25519@openssh.com":
+        reader.string()
+        return reader.text()
+    return ""
+
+
+def fingerprint(key: bytes) -> str:
+    """Return a key's fingerprint as `ssh-keygen -l` prints it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
+
+
+def passkey_signature(
+    key: bytes, namespace: str, authenticator: bytes, client_data: bytes, signature: bytes
+) -> str:
+    """Return the SSH signature of what `navigator.credentials.get` returned.
+
+    `authenticator` is its authenticatorData, `client_data` its clientDataJSON, `signature` its
+    ECDSA signature in DER. Raises ValueError for anything else.
+    """
+    if len(authenticator) < 37:
+        raise ValueError("the authenticator's data are cut off")
+    found = json.loads(client_data)
+    origin = str(found["origin"]) if isinstance(found, dict) and "origin" in found else ""
+    if not origin:
+        raise ValueError("the browser's data name no origin")
+    r, s = _der_pair(signature)
+    flags, (counter,) = authenticator[32:33], struct.unpack(">I", authenticator[33:37])
+    parts = [BY_BROWSER.encode(), _strings(_mpint(r), _mpint(s))]
+    end = flags + struct.pack(">I", counter)
+    end += _strings(origin.encode(), client_data, authenticator[37:])
+    return armoured(key, namespace, _strings(*parts) + end)
+
+
+def armoured(key: bytes, namespace: str, signature: bytes) -> str:
+    """Return a signature as `ssh-keygen` writes it into a `.sig` file."""
+    parts = (key, namespace.encode(), b"", HASH.encode(), signature)
+    text = base64.b64encode(MAGIC + struct.pack(">I", 1) + _strings(*parts)).decode()
+    return "\n".join([_BEGIN, *wrap(text, 70), _END, ""])
+
+
+def read_signature(armour: str) -> SshSignature:
+    """Return what a signature says. Raises ValueError, in a sentence, for one that does not parse.
+
+    Only the one way of writing it counts that `armoured` has, white space aside: no byte of it is
+    free.
+    """
+    if len(armour) > MAX_CHARS:
+        raise ValueError(f"The signature is longer than {MAX_CHARS:,} characters.")
+    lines = armour.split()
+    joined = " ".join(lines)
+    if not joined.startswith(f"{_BEGIN} ") or not joined.endswith(f" {_END}"):
+        raise ValueError("This is not an SSH signature.")
+    text = joined.removeprefix(_BEGIN).removesuffix(_END).replace(" ", "")
+    try:
+        return _read(text)
+    except (ValueError, struct.error, binascii.Error) as error:
+        raise ValueError("The signature is damaged.") from error
+
+
+def _read(text: str) -> SshSignature:
+    raw = base64.b64decode(text, validate=True)
+    if base64.b64encode(raw).decode() != text or not raw.startswith(MAGIC):
+        raise ValueError("not the usual base64")
+    reader = _Reader(raw[len(MAGIC) :])
+    if reader.number() != 1:
+        raise ValueError("another version")
+    key, namespace, reserved = reader.string(), reader.text(), reader.string()
+    if reserved or reader.text() not in (HASH, "sha256"):
+        raise ValueError("another hash")
+    signature = _Reader(reader.string())
+    reader.end()
+    kind, _ = signature.text(), signature.string()
+    if not kind.startswith(("sk-", "webauthn-sk-")):
+        signature.end()
+        return SshSignature(key, namespace, kind)
+    flags = signature.take(1)[0]
+    signature.number()
+    origin = signature.text() if kind == BY_BROWSER else ""
+    if kind == BY_BROWSER:
+        signature.string()
+        signature.string()
+    signature.end()
+    return SshSignature(key, namespace, kind, flags, origin)
+
+
+class _Reader:
+    """Read the wire format of SSH (RFC 4251, section 5). Raises ValueError where it is cut off."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw, self.at = raw, 0
+
+    def take(self, count: int) -> bytes:
+        if count > len(self.raw) - self.at:
+            raise ValueError("cut off")
+        self.at += count
+        return self.raw[self.at - count : self.at]
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(4), "big")
+
+    def string(self) -> bytes:
+        return self.take(self.number())
+
+    def text(self) -> str:
+        return self.string().decode()
+
+    def end(self) -> None:
+        if self.at != len(self.raw):
+            raise ValueError("bytes after the end")
+
+
+def _strings(*parts: bytes) -> bytes:
+    return b"".join(struct.pack(">I", len(part)) + part for part in parts)
+
+
+def _mpint(number: int) -> bytes:
+    return number.to_bytes(number.bit_length() // 8 + 1, "big") if number else b""
+
+
+def _der_pair(raw: bytes) -> tuple[int, int]:
+    """Return the two numbers of an ECDSA signature in DER (RFC 3279, 2.2.3)."""
+    if len(raw) < 8 or raw[0] != 0x30 or raw[1] != len(raw) - 2:
+        raise ValueError("not an ECDSA signature")
+    numbers, at = [], 2
+    while at < len(raw):
+        if raw[at] != 0x02 or at + 2 + raw[at + 1] > len(raw):
+            raise ValueError("not an ECDSA signature")
+        numbers.append(int.from_bytes(raw[at + 2 : at + 2 + raw[at + 1]], "big"))
+        at += 2 + raw[at + 1]
+    if len(numbers) != 2:
+        raise ValueError("not an ECDSA signature")
+    return numbers[0], numbers[1]

@@ -88,8 +88,20 @@ def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = N
         words = ["-f", str(lists), "-I", signer.name, "-n", namespace, "-s", str(file)]
         done = _keygen(["-Y", "verify", *words], text, VERIFY_S)
     if done.returncode:
-        raise NotSigned(f"The signature does not hold: {_last_line(done) or 'it is another text'}.")
+        raise NotSigned(
+            f"The signature does not hold, or is of another text ({_last_line(done) or 'refused'})."
+        )
     return Signed(signer.name, signer.fingerprint, text, armour, found.flags, found.origin)
+
+
+def keygen_problem() -> str:
+    """Return why `ssh-keygen` cannot be used, empty if it can."""
+    try:
+        done = _keygen(["-Y", "match-principals"], "", VERIFY_S)
+    except NotSigned as error:
+        return str(error)
+    # a new one asks for a file
+    return "" if "file" in done.stderr else f"`{KEYGEN}` is older than OpenSSH 8.9."
 
 
 def sign(key: Path, text: str, namespace: str = NAMESPACE) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import ipaddress
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from placet.host.config import ApprovalTable
 from placet.host.signers import NotSigned, read_list, verify, write_list
 from placet.note.paths import SIGNERS_PATH
 from placet.plan.allowed_signers import NAME, Signer
-from placet.plan.sshsig import passkey_key, passkey_signature, to_be_signed
+from placet.plan.sshsig import passkey_key, passkey_signature, rp_id_of, to_be_signed
 from placet.plan.statement import NAMESPACE
 
 MAX_FIELD_CHARS = 4_096
@@ -77,8 +78,10 @@ def signature(site: Site, case: Case, fields: Mapping[str, str]) -> str:
             raise UserError("You signed another text than what would run now.", "Read it again.")
         why = NO_PASSKEY
         for signer in _accepted(site):
-            if f'"origin":"{signer.origin}"'.encode() not in client_data:
-                continue  # that of another address, and no reason
+            rp_hash = hashlib.sha256(rp_id_of(signer.key).encode()).digest()
+            origin = f'"origin":"{signer.origin}"'.encode()
+            if origin not in client_data or not authenticator.startswith(rp_hash):
+                continue  # it is for another address
             made = passkey_signature(signer.key, NAMESPACE, authenticator, client_data, signed)
             try:
                 verify(text, made, [signer])

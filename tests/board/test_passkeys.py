@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 import re
 import shutil
 import threading
@@ -16,14 +17,15 @@ from starlette.datastructures import Headers
 import boardhttp
 from boardhttp import Answer, Served, served
 from passkeykit import SoftPasskey, form_of
+from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.signers import verify
 from placet.plan.allowed_signers import Signer, parse_signers
 from placet.plan.sshsig import passkey_key, passkey_signature, to_be_signed
 from placet.plan.statement import NAMESPACE
 from placet_board.auth import Door, Tokens
-from placet_board.passkeys import no_passkeys_at, signer_name
-from vaultkit import PLAN, TestVault, make_vault
+from placet_board.passkeys import no_passkeys_at, signature, signer_name
+from vaultkit import PLAN, Call, TestVault, make_vault
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no OpenSSH")
 PAGE = "/r/say-hello"
@@ -38,13 +40,13 @@ class Browser(boardhttp.Browser):
         return f"localhost:{self.port}"
 
 
-def planned(folder: Path, settings: str = SIGNED) -> TestVault:
-    """A vault whose plan waits for a signature."""
+def planned(folder: Path, settings: str = SIGNED, *asks: Call) -> TestVault:
+    """A vault whose plan waits for a signature; its mission begins with the calls `asks`."""
     vault = make_vault(folder)
     vault.configure(settings)
     write = ("write_file", {"path": "hello.txt", "content": "Hello.\n"})
     done = [("complete_step", {"step": 1, "summary": "s"}), ("finish", {"summary": "s"})]
-    vault.plays(PLAN, [write], done[:1], done[1:])
+    vault.plays(PLAN, *([one] for one in asks), [write], done[:1], done[1:])
     vault.drop("Say hello.\n")
     vault.once()
     return vault
@@ -65,7 +67,7 @@ def add(vault: TestVault, browser: Browser, key: SoftPasskey, *, accept: bool = 
 
 
 def challenge_on(browser: Browser) -> bytes:
-    """Return what the page of the plan asks a passkey to sign."""
+    """Return what the page of the request asks a passkey to sign."""
     found = re.search(r'data-challenge="([^"]+)"', browser.get(PAGE).text)
     assert found is not None, browser.get(PAGE).text
     return base64.b64decode(unescape(found[1]))
@@ -152,7 +154,7 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "no flags": ({"flags": 0}, "holder confirmed"),
     "another origin": ({"origin": "http://localhost:1"}, "no accepted passkey"),
     "no origin": ({"origin": ""}, "no accepted passkey"),
-    "another RP id": ({"rp_id": "evil.example"}, "does not hold"),
+    "another RP id": ({"rp_id": "evil.example"}, "no accepted passkey"),
     "another text": ({"challenge": b"x" * 32}, "another text"),
     "another namespace": ({"challenge": to_be_signed(b"x", "file")}, "another text"),
     "made by adding": ({"asked": "webauthn.create"}, "another text"),
@@ -199,6 +201,19 @@ def test_damaged_answer_is_refused(
     assert answer.code == 400
     assert "Not done" in said(answer)
     _untouched(vault)
+
+
+def test_changed_byte_is_refused(vault: TestVault, browser: Browser, key: SoftPasskey) -> None:
+    form, chance = signed(browser, key), random.Random(20)
+    site = Site(str(vault.root), vault.env, who="Anna", via="board")
+    case = site.case("say-hello")
+    assert signature(site, case, form)
+    for _ in range(200):
+        name = chance.choice(["authenticator", "client_data", "signature"])
+        raw = bytearray(base64.b64decode(form[name]))
+        raw[chance.randrange(len(raw))] ^= chance.randrange(1, 256)
+        with pytest.raises(UserError):
+            signature(site, case, {**form, name: base64.b64encode(raw).decode()})
 
 
 def test_nested_answer_is_refused(vault: TestVault, browser: Browser, key: SoftPasskey) -> None:
@@ -318,6 +333,26 @@ def test_answer_counts_once(tmp_path: Path, key: SoftPasskey, twice: str) -> Non
         vault.once()
         assert len(vault.rows("plan.approved")) == 1
         assert approve(browser, form).code == 404
+
+
+def test_wider_scope_has_signature_of_its_own(tmp_path: Path, key: SoftPasskey) -> None:
+    wider = ("request_scope", {"why": "A second file.", "write": ["more.txt"], "run": []})
+    vault = planned(tmp_path, SIGNED, wider)
+    with served(vault) as board:
+        browser = owner(board)
+        add(vault, browser, key)
+        old = signed(browser, key)
+        assert approve(browser, old).code == 303
+        vault.once()
+        form = signed(browser, key)
+        for wrong in (browser.fields(PAGE), {**old, "digest": form["digest"]}):
+            assert browser.post(f"{PAGE}/widen", wrong).code == 400
+        assert not vault.rows("plan.amended")
+        assert browser.post(f"{PAGE}/widen", form).code == 303
+        vault.once()
+    (row,) = vault.rows("plan.amended")
+    assert row["metadata"]["signer"] == "anna"
+    assert vault.rows("execution.completed")
 
 
 def test_unsigned_board_is_as_before(tmp_path: Path) -> None:

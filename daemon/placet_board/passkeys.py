@@ -16,7 +16,7 @@ from placet.client.signing import listed, statement_for, to_accept
 from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.config import ApprovalTable
-from placet.host.signers import NotSigned, read_list, verify, write_list
+from placet.host.signers import NotSigned, change_list, verify
 from placet.note.paths import SIGNERS_PATH
 from placet.plan.allowed_signers import NAME, Signer
 from placet.plan.sshsig import passkey_key, passkey_signature, rp_id_of, to_be_signed
@@ -130,9 +130,10 @@ def add_passkey(site: Site, origin: str, browser: str, point: str) -> None:
         raise UserError(
             "The browser's answer is not a passkey that placet can use.", "Try another browser."
         ) from error
-    known = read_list(path)
-    if all(one.key != key for one in known):
-        write_list(path, (*known, Signer(name, key, browser, origin)))
+    new = Signer(name, key, browser, origin)
+    change_list(
+        path, lambda known: known if any(one.key == key for one in known) else (*known, new)
+    )
 
 
 def signer_name(who: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from placet.errors import UserError
 from placet.host import signers
-from placet.host.signers import NotSigned, keygen_problem, read_list, sign, verify
+from placet.host.signers import NotSigned, change_list, keygen_problem, read_list, sign, verify
 from placet.plan.allowed_signers import parse_signers
 from signkit import Passkey, line_of, new_key
 
@@ -174,3 +174,16 @@ def test_no_changed_byte_is_accepted(key: Path, armour: str, count: int) -> None
         except (NotSigned, ValueError):
             continue
         pytest.fail(f"accepted: {signed}")
+
+
+def test_changed_list_keeps_comments_and_others(key: Path, tmp_path: Path) -> None:
+    path = tmp_path / "allowed_signers"
+    path.write_text("# who may approve\n" + line_of(key))
+    (bert,) = parse_signers(line_of(new_key(tmp_path), "bert").encode())
+    change_list(path, lambda known: (*known, bert))
+    assert path.read_text().startswith("# who may approve\nanna ")
+    assert [one.name for one in read_list(path)] == ["anna", "bert"]
+    path.write_text("* x\n")
+    with pytest.raises(UserError, match="cannot be used"):
+        change_list(path, lambda known: known)
+    assert path.read_text() == "* x\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from placet.case.case import Signed
@@ -50,11 +50,16 @@ def read_list(path: Path) -> tuple[Signer, ...]:
         ) from error
 
 
-def write_list(path: Path, signers: Sequence[Signer]) -> None:
-    """Write a list of signers. Raises UserError if it cannot be written."""
+def change_list(path: Path, change: Callable[[tuple[Signer, ...]], Sequence[Signer]]) -> None:
+    """Change a list of signers, whose comments stay, above them.
+
+    Raises UserError for a list that cannot be used, or cannot be written.
+    """
     with one_writer(path):
+        new = as_text(change(read_list(path)))
         try:
-            put(path, as_text(signers))
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            put(path, b"".join(line for line in lines if line.startswith(b"#")) + new, mode=0o644)
         except OSError as error:
             raise cannot_write(path, error) from error
 

@@ -310,6 +310,22 @@ def test_without_the_setting_nothing_is_added(tmp_path: Path, monkeypatch) -> No
     assert "signer" not in vault.rows("plan.approved")[0]["metadata"]
 
 
+def test_setting_holds_in_a_running_daemon(tmp_path: Path) -> None:
+    vault = signing_vault(tmp_path, "[approval]\n")
+    with nobody_writes(), daemon(vault.root, vault.env, lambda _: None) as running:
+        running.run_once()
+        vault.click("config", "set", "approval.signed", "true")
+        running.run_once()
+        vault.approve()
+        running.run_once()
+        assert not begun(vault)
+        assert "Waits for a signature" in vault.active().read_text()
+        vault.click("config", "set", "approval.signed", "false")
+        running.run_once()
+        running.run_once()
+    assert begun(vault)
+
+
 def test_remark_is_not_signed(vault: TestVault) -> None:
     done = vault.click("approve", "say-hello", "--yes", "--remark", "quick", check=False)
     assert done.returncode == 2

@@ -322,7 +322,11 @@ def test_setting_holds_in_a_running_daemon(tmp_path: Path) -> None:
         assert not begun(vault)
         assert "Waits for a signature" in vault.active().read_text()
         vault.click("config", "set", "approval.signed", "false")
-        until(lambda: running.run_once() and begun(vault))
+        until(lambda: running.run_once() and vault.plan().exists())
+        running.run_once()
+        vault.approve()
+        running.run_once()
+    assert begun(vault)
 
 
 def test_remark_is_not_signed(vault: TestVault) -> None:

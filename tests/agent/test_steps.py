@@ -57,6 +57,18 @@ def test_literal_step_deletes_file(tmp_path: Path) -> None:
     assert "It may write and delete `*.txt`" in boxes
 
 
+def test_last_step_without_a_written_file_is_sent_back_once(tmp_path: Path) -> None:
+    vault = carried_out(tmp_path, [own("Write")], [[done(1)], [WRITE, done(1), FINISH]])
+    assert completed(vault) == [1]
+    (refused,) = [
+        row["metadata"]
+        for row in vault.rows("tool.called")
+        if row["metadata"]["tool"] == "complete_step" and not row["metadata"]["ok"]
+    ]
+    assert refused["error_type"] == "step_open"
+    assert "execution.completed" in vault.actions()
+
+
 def completed(vault: TestVault) -> list[int]:
     return [row["metadata"]["step"] for row in vault.rows("step.completed")]
 

@@ -100,12 +100,28 @@ class StepsUnderway:
             raise ToolError("literal_step", f"placet does step {step} itself, as it is written.")
         if (first := self.open_step()) is not None and first < step:
             raise self._still_open(f"Step {step} was not completed", first)
+        if why := self._nothing_written(step):
+            raise ToolError(STEP_OPEN, why, step=step)
         result: dict[str, Any] = {"step": step, "commit": self._commit(step, summary)}
         if unproven := doubts_about(steps[step - 1], self.work.mission.plan, self.commands):
             result["unproven"] = unproven
         if after := self._literals_from(step + 1):
             result["carried_out"] = after
         return result
+
+    def _nothing_written(self, step: int) -> str:
+        """Return why the last step of a plan that writes is not done; once, then it may be."""
+        plan = self.work.mission.plan
+        told = sum(not plan.steps[number - 1].actions for number in self.done)
+        is_last = all(number in (step, *self.done) for number, _ in plan.kept)
+        written = self.has_written or any(one.commit for one in self.done.values())
+        if written or not (is_last and plan.scope.write) or self.calls["complete_step"] > told:
+            return ""
+        return (
+            f"Step {step} was not completed: no file was written, and the plan is to write "
+            f"{', '.join(plan.scope.write[:3])}. Write it first, with all of its text. If nothing "
+            "has to be written, call `give_up` and say why."
+        )
 
     def _what_is_left(self) -> str:
         first = self.open_step()

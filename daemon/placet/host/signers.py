@@ -29,6 +29,8 @@ VERIFY_S = 5.0
 SIGN_S = 120.0
 """Seconds that a signature may take: somebody may have to type a passphrase or touch a token."""
 KEYGEN = "ssh-keygen"
+OWN_KEY = "receipt_key"
+"""Name of the daemon's private key in the state folder. It signs receipts, and approves nothing."""
 
 
 class NotSigned(Exception):  # noqa: N818 - named for what is the case
@@ -107,6 +109,25 @@ def sign(key: Path, text: str, namespace: str = NAMESPACE) -> str:
             f"See whether it is a key: ssh-keygen -l -f {key}",
         )
     return done.stdout
+
+
+def own_key(folder: Path) -> Path:
+    """Return the daemon's key in the state folder; without one, make it.
+
+    Raises NotSigned, UserError or OSError where that is impossible.
+    """
+    key = folder / OWN_KEY
+    if key.exists():
+        return key
+    with one_writer(key), tempfile.TemporaryDirectory(dir=folder) as made:
+        new = Path(made, OWN_KEY)
+        words = ["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(new)]
+        done = _keygen(words, "", VERIFY_S)
+        if done.returncode:
+            raise NotSigned(f"`{KEYGEN}` made no key: {_last_line(done)}")
+        if not key.exists():  # another mission may have made it
+            put(key, new.read_bytes())
+    return key
 
 
 def _keygen(words: Sequence[str], text: str, timeout_s: float) -> subprocess.CompletedProcess[str]:

@@ -143,6 +143,13 @@ def test_statement_of_daemon_must_fit(done: Done, other: dict[str, object], why:
     assert why in why_not(done)
 
 
+def test_incomplete_repository_does_not_hold(done: Done) -> None:
+    done.write()
+    tree = git(done.folder, "rev-parse", "work^{tree}")
+    (done.folder / ".git/objects" / tree[:2] / tree[2:]).unlink()
+    assert "git cannot read all of it" in why_not(done)
+
+
 # --- mutated branches
 
 

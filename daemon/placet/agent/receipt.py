@@ -73,8 +73,7 @@ def _receipt(
 ) -> Receipt:
     case = mission.case
     base = ended.base or mission.base_commit
-    tips = (ended.commit, ended.kept_commit, base)
-    tip = next((one for one in tips if one and resolve(repo, one)), "")
+    tip = ended.commit or ended.kept_commit or resolve(repo, base) or ""
     own = {record.get(LAST_COMMIT), ended.kept_commit, *(step.commit for step in ended.steps)}
     is_work = tip not in ("", base)
     made = log(repo, tip, f"^{base}") if is_work else []

@@ -76,7 +76,14 @@ def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str]:
     if repository or _REF.fullmatch(receipt):
         start = expand_home(repository).absolute() if repository else here()
         above = (start, *(() if repository else start.parents))
-        return open_repo(next(filter(is_repository, above), start)), receipt
+        top = next(filter(is_repository, above), None)
+        if top is None:
+            raise UserError(
+                f"{start} is not a git repository.",
+                "Go to a clone, or name one: --repository DIR",
+                exit_code=2,
+            )
+        return open_repo(top), receipt
     case = site.case(receipt)
     if not case.outcome.receipt:
         raise UserError(

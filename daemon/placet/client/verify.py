@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,8 +21,8 @@ from placet.codec import sha256
 from placet.errors import PlacetError, UserError
 from placet.git.receipt import changes_between, is_older, parents_in, receipt_files
 from placet.git.repository import resolve
-from placet.git.run import Repo
-from placet.host.signers import NotSigned, verify
+from placet.git.run import GitError, Repo
+from placet.host.signers import KEYGEN, NotSigned, verify
 from placet.note.frontmatter import read_note
 from placet.note.paths import show
 from placet.plan import statement
@@ -64,7 +65,11 @@ def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verifie
     Raises NotHeld for anything that does not hold, UserError for a commit that is not here or a
     list that cannot be used.
     """
-    commit = _commit(repo, rev)
+    commit, merged = _commit(repo, rev), _commit(repo, at) if at else ""
+    if shutil.which(KEYGEN) is None:
+        raise UserError(
+            f"`{KEYGEN}` is not installed.", "Install OpenSSH 8.9 or newer.", exit_code=2
+        )
     try:
         people = parse_signers(listed, mixed=True)
         daemons = parse_signers(listed, NAMESPACE, mixed=True)
@@ -81,9 +86,14 @@ def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verifie
         raise NotHeld(
             f"{show(rev)} is not a receipt that this version of placet can read."
         ) from error
-    signers, scope = _approved(repo, files, receipt, people)
-    _in_scope(repo, commit, receipt, scope)
-    same_as = _same(repo, _commit(repo, at), receipt, scope) if at else ""
+    try:
+        signers, scope = _approved(repo, files, receipt, people)
+        _in_scope(repo, commit, receipt, scope)
+        if merged:
+            _must_be_same(repo, merged, receipt, scope)
+    except GitError as error:
+        why = show(error.stderr.splitlines()[-1])
+        raise NotHeld(f"git cannot read all of it in this repository: {why}.") from error
     return Verified(
         receipt.trace_id,
         receipt.request_id,
@@ -93,7 +103,7 @@ def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verifie
         len(receipt.commits),
         tuple(show(change.path) for change in receipt.files),
         signers,
-        same_as,
+        merged,
     )
 
 
@@ -190,8 +200,8 @@ def _in_scope(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> None:
     _must(same, f"{STATED} names other changes than the commits have.")
 
 
-def _same(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> str:
-    """Return the commit if it, or it with those before it, changes exactly what the mission did.
+def _must_be_same(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> None:
+    """Check that a commit, or it with those before it, changes exactly what the mission did.
 
     There may be as many as the mission has. Each has to stay inside the scope and have one parent;
     a merge may have the mission's tip as its second.
@@ -205,6 +215,6 @@ def _same(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> str:
         if any(why_outside(scope, one) for one in changes_between(repo, parents[0], at)):
             break
         if changes_between(repo, parents[0], commit) == receipt.files:
-            return commit
+            return
         at = parents[0]
     raise NotHeld(f"The commit {commit[:12]} does not change exactly what the mission changed.")

@@ -105,5 +105,5 @@ def _as_stored(
 ) -> tuple[int, bytes]:
     """Run a git command that believes no graft and no cache of commits."""
     place = with_env(place_of(repo), {"GIT_GRAFT_FILE": os.devnull})
-    config = ("core.commitGraph=false",)
+    config = ("core.commitGraph=false", "advice.graftFileDeprecated=false")
     return run_git(place, *asked, stdin=stdin, ok=ok, config=config, timeout_s=BULK_TIMEOUT_S)

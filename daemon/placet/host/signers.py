@@ -6,6 +6,7 @@ on this machine counts, whatever that file says.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -117,7 +118,7 @@ def own_key(folder: Path) -> Path:
     Raises NotSigned, UserError or OSError where that is impossible.
     """
     key = folder / OWN_KEY
-    if key.exists():
+    if os.path.exists(key):
         return key
     with one_writer(key), tempfile.TemporaryDirectory(dir=folder) as made:
         new = Path(made, OWN_KEY)
@@ -125,7 +126,7 @@ def own_key(folder: Path) -> Path:
         done = _keygen(words, "", VERIFY_S)
         if done.returncode:
             raise NotSigned(f"`{KEYGEN}` made no key: {_last_line(done)}")
-        if not key.exists():  # another mission may have made it
+        if not os.path.exists(key):  # another mission may have made it
             put(key, new.read_bytes())
     return key
 

@@ -86,7 +86,7 @@ def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = N
         raise NotSigned("The key does not say that its holder confirmed this signature.")
     with tempfile.TemporaryDirectory(prefix="placet-") as folder:
         lists, file = Path(folder, "signers"), Path(folder, "signature")
-        lists.write_text(f"{signer.line(namespace)}\n")
+        lists.write_bytes(f"{signer.line(namespace)}\n".encode())
         file.write_text(armour)
         words = ["-f", str(lists), "-I", signer.name, "-n", namespace, "-s", str(file)]
         done = _keygen(["-Y", "verify", *words], text, VERIFY_S)
@@ -138,7 +138,8 @@ def _keygen(words: Sequence[str], text: str, timeout_s: float) -> subprocess.Com
             [KEYGEN, *words],
             input=text,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
             timeout=timeout_s,
             check=False,
         )

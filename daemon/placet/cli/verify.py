@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from placet.cli.options import json_option, site_option
+from placet.cli.options import complete_ids, json_option, site_option
 from placet.cli.terminal import out
 from placet.client.branches import repo_of
 from placet.client.site import Site, here
@@ -25,7 +25,7 @@ _REF = re.compile(r".*/.*|FETCH_HEAD|[0-9a-f]{40,64}")
 
 
 @click.command("verify")
-@click.argument("receipt", metavar="ID|REF")
+@click.argument("receipt", metavar="ID|REF", shell_complete=complete_ids)
 @click.option(
     "--signers",
     required=True,

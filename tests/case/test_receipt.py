@@ -6,8 +6,9 @@ from decimal import Decimal
 
 import pytest
 
+from placet.case.case import Signed
 from placet.case.mission_result import CommandRun
-from placet.case.receipt import Change, Receipt, SignedBy, as_json, read_receipt, why_outside
+from placet.case.receipt import Change, Receipt, as_json, read_receipt, why_outside
 from placet.plan.hosts import host_from
 from placet.plan.scope import Scope
 
@@ -58,7 +59,7 @@ def test_receipt_is_read_as_written() -> None:
         ("c",),
         (Change("a\udcff", "100644", "100644", "1", "2"),),
         scope,
-        (SignedBy("anna", "SHA256:x", "3", 5, "https://x"),),
+        (Signed("anna", "SHA256:x", "text\n", "armour", 5, "https://x"),),
         (CommandRun("true", None, "true"),),
         7,
         Decimal("0.01"),

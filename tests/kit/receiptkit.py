@@ -11,13 +11,13 @@ from decimal import Decimal
 from pathlib import Path
 
 from gitkit import git, make_repo
+from placet.case.case import Signed
 from placet.case.receipt import (
     DAEMON,
     LIST,
     NAMESPACE,
     STATED,
     Receipt,
-    SignedBy,
     as_json,
     names_of,
 )
@@ -132,10 +132,7 @@ class Done:
             tuple(self.commits),
             changes_between(open_repo(self.folder), self.base, tip) if tip != self.base else (),
             parse_plan(read_note(self.plans[-1]).body, None).scope,
-            tuple(
-                SignedBy("anna", anna.fingerprint, sha256(text.encode()), None, "")
-                for text in texts
-            ),
+            tuple(Signed("anna", anna.fingerprint, text, "") for text in texts),
             (),
             0,
             Decimal(0),

@@ -277,4 +277,5 @@ def test_mission_of_worker_has_receipt(tmp_path: Path, server: pgkit.Server) -> 
         ref = json.loads(row[2])["receipt"]
         listed = git(code, "show", f"{ref}:allowed_signers").encode()
         assert keys.signer("anna").line().encode() in listed
-        assert verify_receipt(open_repo(code), ref, listed).files == ("hello.txt",)
+        (changed,) = verify_receipt(open_repo(code), ref, listed).receipt.files
+        assert changed.path == "hello.txt"

@@ -18,12 +18,10 @@ from placet.case.receipt import (
     NAMESPACE,
     STATED,
     Receipt,
-    SignedBy,
     as_json,
     names_of,
 )
 from placet.case.waiting import WaitReason
-from placet.codec import sha256
 from placet.errors import End, UserError, passing
 from placet.git.history import log
 from placet.git.receipt import RECEIPTS, changes_between, write_receipt
@@ -89,10 +87,7 @@ def _receipt(
         tuple(one.sha for one in reversed(made) if one.sha in own),
         changes_between(repo, base, tip) if is_work else (),
         mission.plan.scope,
-        tuple(
-            SignedBy(one.signer, one.key, sha256(one.statement.encode()), one.flags, one.origin)
-            for one in case.signed
-        ),
+        case.signed,
         ended.commands,
         ended.spent.tokens,
         ended.spent.cost_usd,

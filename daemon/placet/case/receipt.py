@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from decimal import Decimal
 
+from placet.case.case import Signed
 from placet.case.mission_result import CommandRun
 from placet.codec import Stored
 from placet.note.paths import show
@@ -39,17 +40,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class SignedBy:
-    """A signature of a receipt, as in `Signed`; `statement` is the SHA-256 of what it signs."""
-
-    signer: str
-    key: str
-    statement: str
-    flags: int | None
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
 class Receipt:
     """What the daemon states of a mission that ended.
 
@@ -66,7 +56,7 @@ class Receipt:
     commits: tuple[str, ...]
     files: tuple[Change, ...]
     scope: Scope
-    approvals: tuple[SignedBy, ...]
+    approvals: tuple[Signed, ...]
     commands: tuple[CommandRun, ...]
     tokens: int
     cost_usd: Decimal | None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from placet.case.receipt import as_json as as_json_text
 from placet.cli.options import complete_ids, json_option, site_option
 from placet.cli.terminal import out
 from placet.client.branches import repo_of
@@ -68,7 +69,9 @@ def verify_command(
     except NotHeld as why:
         out(f"Does not hold: {why}", {"holds": False, "why": str(why)}, as_json=as_json)
         sys.exit(1)
-    out(_text(found), {"holds": True, **asdict(found)}, as_json=as_json)
+    stated = json.loads(as_json_text(found.receipt))
+    data = {"holds": True, "signers": found.signers, "receipt": stated}
+    out(_text(found, merged), data, as_json=as_json)
 
 
 def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str]:
@@ -93,12 +96,13 @@ def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str]:
     return repo_of(site, case, case.request.portal), case.outcome.receipt
 
 
-def _text(found: Verified) -> str:
+def _text(found: Verified, merged: str) -> str:
+    one = found.receipt
     lines = [
-        f"Holds: {found.request_id}, trace {found.trace_id}, ended: {found.ended}",
+        f"Holds: {one.request_id}, trace {one.trace_id}, ended: {one.ended}",
         *(f"approved by {signer}" for signer in found.signers),
-        f"from {found.base[:12]} to {found.tip[:12]}: {counted(found.commits, 'commit')}, "
-        f"{counted(len(found.files), 'file')}, all inside the approved scope",
+        f"from {one.base[:12]} to {one.tip[:12]}: {counted(len(one.commits), 'commit')}, "
+        f"{counted(len(one.files), 'file')}, all inside the approved scope",
+        *([f"the same change as {merged}"] if merged else []),
     ]
-    lines += [f"the same change as {found.same_as[:12]}"] if found.same_as else []
     return harmless("\n".join(lines))

@@ -43,19 +43,11 @@ class NotHeld(PlacetError):  # noqa: N818 - named for what is the case
 class Verified:
     """A receipt of which everything holds.
 
-    `signers` are the name and fingerprint of each approval's key. `same_as` is the commit that
-    changes what the mission's branch changes, empty if none was asked for.
+    `signers` are the name and fingerprint of each approval's key, as the checker's list has them.
     """
 
-    trace_id: str
-    request_id: str
-    ended: str
-    base: str
-    tip: str
-    commits: int
-    files: tuple[str, ...]
+    receipt: Receipt
     signers: tuple[str, ...]
-    same_as: str = ""
 
 
 def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verified:
@@ -82,29 +74,18 @@ def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verifie
         raw = files.get(STATED, b"")
         _signed(raw, files, f"{STATED}.sig", daemons, NAMESPACE)
         receipt = read_receipt(raw)
-    except ValueError as error:
-        raise NotHeld(
-            f"{show(rev)} is not a receipt that this version of placet can read."
-        ) from error
-    try:
         signers, scope = _approved(repo, files, receipt, people)
         _in_scope(repo, commit, receipt, scope)
         if merged:
             _must_be_same(repo, merged, receipt, scope)
+    except ValueError as error:
+        raise NotHeld(
+            f"{show(rev)} is not a receipt that this version of placet can read."
+        ) from error
     except GitError as error:
         why = show(error.stderr.splitlines()[-1])
         raise NotHeld(f"git cannot read all of it in this repository: {why}.") from error
-    return Verified(
-        receipt.trace_id,
-        receipt.request_id,
-        receipt.ended,
-        receipt.base,
-        receipt.tip,
-        len(receipt.commits),
-        tuple(show(change.path) for change in receipt.files),
-        signers,
-        merged,
-    )
+    return Verified(receipt, signers)
 
 
 def _commit(repo: Repo, rev: str) -> str:
@@ -154,7 +135,7 @@ def _approved(
     for number, named in zip(numbers, receipt.approvals, strict=True):
         name, signature, plan_name = names_of(number)
         text, plan = files[name], files[plan_name]
-        _must(sha256(text) == named.statement, f"{name} is not the one that {STATED} names.")
+        _must(text == named.statement.encode(), f"{name} is not the one that {STATED} has.")
         try:
             signer = _signed(text, files, signature, people, statement.NAMESPACE)
         except ValueError as error:
@@ -185,13 +166,11 @@ def _in_scope(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> None:
     """
     chain = [receipt.base, *receipt.commits, commit]
     _must(all(map(_COMMIT.fullmatch, chain)), f"{STATED} names no commits.")
-    for sha, parents in zip(chain, parents_in(repo, chain), strict=True):
-        _must(parents is not None, f"The commit {sha[:12]} is not in this repository.")
     _must(chain[-2] == receipt.tip, f"The mission's commits do not end at {receipt.tip[:12]}.")
-    above = parents_in(repo, chain[1:])
-    for (before, sha), parents in zip(pairwise(chain), above, strict=True):
+    parents = parents_in(repo, chain)
+    for before, sha in pairwise(chain):
         only = f"The commit {sha[:12]} is not on top of {before[:12]} alone"
-        _must(parents == (before,), f"{only}: the history is not the mission's.")
+        _must(parents.get(sha) == (before,), f"{only}: the history is not the mission's.")
     for before, sha in pairwise(chain[:-1]):
         for change in changes_between(repo, before, sha):
             why = why_outside(scope, change)
@@ -208,7 +187,7 @@ def _must_be_same(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> No
     """
     at = commit
     for _ in receipt.commits:
-        parents = parents_in(repo, [at])[0] or ()
+        parents = parents_in(repo, [at])[at]
         is_merge = at == commit and parents[1:] == (receipt.tip,)
         if len(parents) != 1 and not is_merge:
             break

@@ -66,24 +66,12 @@ def receipt_files(repo: Repo, commit: str) -> dict[str, bytes]:
     return dict(zip((path for _, path in rows), read, strict=True))
 
 
-def parents_in(repo: Repo, commits: Sequence[str]) -> list[tuple[str, ...] | None]:
-    """Return the parents that each of these commits names itself; None for one that is not here."""
-    asked = "".join(f"{commit}\n" for commit in commits).encode()
-    out, at = _as_stored(repo, "cat-file", "--batch", stdin=asked)[1], 0
-    found: list[tuple[str, ...] | None] = []
-    for _ in commits:
-        head, _, _ = out[at:].partition(b"\n")
-        at += len(head) + 1
-        kind, _, size = head.partition(b" ")[2].partition(b" ")
-        if kind != b"commit":
-            found.append(None)
-            at += int(size) + 1 if size else 0
-            continue
-        above = out[at : at + int(size)].partition(b"\n\n")[0].decode("utf-8", "replace")
-        lines = above.split("\n")
-        found.append(tuple(one[7:] for one in lines if one.startswith("parent ")))
-        at += int(size) + 1
-    return found
+def parents_in(repo: Repo, commits: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return by commit the parents that it names itself. Raises GitError if one is not here."""
+    names = "".join(f"{commit}\n" for commit in commits).encode()
+    asked = ("rev-list", "--no-walk=unsorted", "--parents", "--stdin")
+    rows = map(str.split, _as_stored(repo, *asked, stdin=names)[1].decode().splitlines())
+    return {commit: tuple(parents) for commit, *parents in rows}
 
 
 def is_older(repo: Repo, commit: str, than: str) -> bool:

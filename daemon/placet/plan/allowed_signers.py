@@ -81,7 +81,8 @@ def parse_signers(
         if signer is None and mixed:
             continue
         if signer is None:
-            raise ValueError(f'Line {number}: it lacks namespaces="{namespace}".')
+            why = f'the key is not for approvals: namespaces="{NAMESPACE}".'
+            raise ValueError(f"Line {number}: {why}")
         if signer.key in found:
             raise ValueError(f"Line {number}: this key is in the list already.")
         found[signer.key] = signer

@@ -1,7 +1,8 @@
 """Choose what `python -m tests quick` runs, and record what each test costs: a pytest plugin.
 
-`tests/times.json` holds the processor time of one case of each test in seconds, its processes
-included. A line is a file. Only `python -m tests --times` writes it.
+`tests/times.json` holds what one case of each test takes in seconds: processor time, its processes
+included, or where it mostly waits, half of the time. A line is a file. Only
+`python -m tests --times` writes it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -20,6 +22,8 @@ TIMES = ROOT / "tests" / "times.json"
 # Two cores have 180 s in 90 s. Two processes that import and collect all tests take the rest.
 BUDGET_S = 145.0
 UNKNOWN_S = 2.0
+WAITING = 0.5
+"""Share of its time that a case takes at least: `--times` runs four processes on two cores."""
 LEAST_S = 0.005
 PLUG_INS = {"placet_board": "board", "placet_team": "team"}
 
@@ -102,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def recorded() -> dict[str, float]:
-    """Return the processor seconds of one case of each test that has been measured."""
+    """Return the seconds that one case takes, of each test that has been measured."""
     files = json.loads(TIMES.read_text())
     return {
         f"{file}::{name}": cost for file, tests in files.items() for name, cost in tests.items()
@@ -119,28 +123,29 @@ class Recorder:
     def __init__(self, config: pytest.Config) -> None:
         """Begin without any case."""
         self.config = config
-        self.begun_s = 0.0
+        self.begun_s = 0.0, 0.0
         self.case_s: defaultdict[str, float] = defaultdict(float)
         self.passed: set[str] = set()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         """Start the clock of a case."""
-        self.begun_s = processor_s()
+        self.begun_s = processor_s(), time.monotonic()
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Add to the report what a set-up, a call or a tear-down took."""
         report = yield
-        now_s = processor_s()
-        report.__dict__["processor_s"] = now_s - self.begun_s
+        now_s = processor_s(), time.monotonic()
+        used_s, took_s = (now - begun for now, begun in zip(now_s, self.begun_s, strict=True))
+        report.__dict__["took_s"] = max(used_s, WAITING * took_s)
         self.begun_s = now_s
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a report, which may come from another process."""
-        self.case_s[report.nodeid] += report.__dict__["processor_s"]
+        self.case_s[report.nodeid] += report.__dict__["took_s"]
         if report.when == "call" and report.passed:
             self.passed.add(report.nodeid)
 

@@ -90,6 +90,8 @@ class Action(StrEnum):
     JOURNAL_RECONCILED = "journal.reconciled"
     CONFIG_ACCEPTED = "config.accepted"
     CONFIG_CHANGED = "config.changed"
+    SIGNERS_ACCEPTED = "signers.accepted"
+    SIGNERS_CHANGED = "signers.changed"
     DAEMON_STARTED = "daemon.started"
     DAEMON_STOPPED = "daemon.stopped"
 

@@ -33,6 +33,7 @@ from placet.errors import UserError
 from placet.note.frontmatter import read_note
 from placet.plan.digest import QUESTION_STAMPS, digest, plan_digest
 from placet_board.markdown import seen_name
+from placet_board.passkeys import signature
 
 _PRIORITIES = frozenset(map(str, range(11)))
 
@@ -103,7 +104,14 @@ def _approve(site: Site, ident: str, fields: Fields) -> Done:
     case = _with_plan(site, ident, "approve")
     remark = _field_text(fields, "remark")
     seen = _seen(site, case, fields)
-    return decide(site, case, "approve", [remark] if remark else [], seen=seen)
+    signed = signature(site, case, fields)
+    if signed and remark:
+        raise UserError(
+            "A signed approval takes no remark: a remark changes the text.",
+            "Write it as a comment, then approve the plan as it is.",
+        )
+    remarks = [remark] if remark else []
+    return decide(site, case, "approve", remarks, seen=seen, signature=signed)
 
 
 def _reject(site: Site, ident: str, fields: Fields) -> Done:
@@ -156,7 +164,8 @@ def _answer(site: Site, ident: str, fields: Fields) -> Done:
 
 def _widen(site: Site, ident: str, fields: Fields) -> Done:
     case = _wider(site, ident)
-    return decide(site, case, "approve", seen=_seen_wider(site, case, fields))
+    seen = _seen_wider(site, case, fields)
+    return decide(site, case, "approve", seen=seen, signature=signature(site, case, fields))
 
 
 def _refuse(site: Site, ident: str, fields: Fields) -> Done:

@@ -302,6 +302,11 @@ class Door:
         schemes = ("http", "https") if host in self.proxied else ("http",)
         return headers.get("origin", "") in [f"{scheme}://{host}" for scheme in schemes]
 
+    def origin(self, headers: Headers, cookies: Mapping[str, str]) -> str:
+        """Return the origin of the pages at which a browser is logged in."""
+        scheme = "https" if self.cookie(https=True) in cookies else "http"
+        return f"{scheme}://{headers.get('host', '').lower()}"
+
     def session(self, headers: Headers, cookies: Mapping[str, str]) -> Session | None:
         """Return the session of a browser's cookies, None without a valid one."""
         schemes = (True, False) if headers.get("host", "").lower() in self.proxied else (False,)

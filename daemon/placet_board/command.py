@@ -108,7 +108,10 @@ def board_command(
             f"The board of this vault is already running: {running.at.url}",
             "A link to it: placet board login",
         )
-    with listening(address) as (sock, at):
+    with listening(address) as (sock, bound):
+        # a browser has no passkeys at an IP address
+        named = holding.config.approval.is_on and bound.host in ("127.0.0.1", "::1")
+        at = bound._replace(host="localhost") if named else bound
         if not at.is_loopback:
             say(
                 f"{at.host} can be reached from the network, and the board speaks plain HTTP. "

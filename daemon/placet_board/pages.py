@@ -46,10 +46,11 @@ from placet.journal.schema import ACTIVITY
 from placet.note.paths import show as visible
 from placet.wording import age, counted, dollars, local, one_line, rfc3339
 from placet_board import actions
-from placet_board.auth import TYPED, Door, Guarded, logged_in, refusal
+from placet_board.auth import TYPED, Door, Guarded, browser_name, logged_in, refusal
 from placet_board.live import Live
 from placet_board.markdown import seen, seen_name
 from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
+from placet_board.passkeys import add_passkey, passkeys_page
 from placet_board.request_page import (
     Track,
     failure_words,
@@ -307,15 +308,21 @@ class Board:
                 self._looked = (now, found, _now(site, found))
             return self._looked[1:]
 
+    def origin(self, request: Request) -> str:
+        """Return the origin of the page that a browser asks for."""
+        return self.door.origin(request.headers, request.cookies)
+
     def page(self, request: Request, name: str, *, code: int = 200, **values: Any) -> Response:
         """Return a page made from a template."""
         session = request.state.session
+        site = self.site(request) if session else None
         text = self.templates.get_template(name).render(
             vault=self.vault.name,
             who=session.who if session else "",
             token=self.door.tokens.form_token(session) if session else "",
             here=quote(request.scope["path"]),
-            scripted=_scripted(self.site(request)) if session else "",
+            scripted=_scripted(site) if site else "",
+            signs=_signs(site) if site else False,
             **values,
         )
         return HTMLResponse(text, code)
@@ -344,6 +351,7 @@ def application(board: Board) -> ASGIApp:
             route("/login", _login, "GET", "POST"),
             route("/new", _new, "GET", "POST"),
             route("/browsers", _browsers, "GET", "POST"),
+            route("/passkeys", _passkeys, "POST"),
             route("/r/{ident}", _request),
             route("/r/{ident}/{name}", _act, "POST"),
             *(route(path, page) for path, page in PAGES.items()),
@@ -410,7 +418,9 @@ def _index(board: Board, request: Request) -> Response:
 
 
 def _request(board: Board, request: Request) -> Response:
-    page = request_page(board.site(request), request.path_params["ident"])
+    page = request_page(
+        board.site(request), request.path_params["ident"], origin=board.origin(request)
+    )
     name = request.query_params.get("said", "")
     message = "" if name == "approve" and page["put_back"] else actions.result_message(name)
     return board.page(request, "request.html", said=message, **page)
@@ -467,7 +477,18 @@ def _browsers(board: Board, request: Request) -> Response:
         name = _fields(request).get("name", "")
         tokens.log_out(name)
         return RedirectResponse("/login" if name == mine else "/browsers", 303)
-    return board.page(request, "browsers.html", browsers=tokens.logged_in(), mine=mine)
+    passkeys = passkeys_page(board.site(request), board.origin(request))
+    return board.page(
+        request, "browsers.html", browsers=tokens.logged_in(), mine=mine, passkeys=passkeys
+    )
+
+
+def _passkeys(board: Board, request: Request) -> Response:
+    """Add a passkey of this browser."""
+    browser = browser_name(request.headers.get("user-agent", ""))
+    point = _fields(request).get("point", "")
+    add_passkey(board.site(request), board.origin(request), browser, point)
+    return RedirectResponse("/browsers", 303)
 
 
 def _live(board: Board, request: Request) -> Response:
@@ -493,6 +514,14 @@ def _scripted(site: Site) -> str:
     model = found.model
     scripted = site.problem is None and model.provider == "scripted"
     return model_line(model.provider, model.name) if scripted else ""
+
+
+def _signs(site: Site) -> bool:
+    """Return whether approvals can be signed here."""
+    try:
+        return site.configured().approval.is_on
+    except UserError:
+        return False
 
 
 def _now(site: Site, found: Status) -> dict[str, str]:

@@ -30,6 +30,7 @@ from placet.client.site import Site, find
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import PlacetError, UserError
+from placet.host.config import Config
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.box import unmarked, without_box
@@ -43,6 +44,7 @@ from placet.plan.plan import Plan, Step, agent_steps
 from placet.wording import at_most, counted, dollars
 from placet_board.actions import digest_of_names
 from placet_board.markdown import Patch, html_of, patch_of, seen
+from placet_board.passkeys import signing
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_PICTURES = 20
@@ -328,13 +330,16 @@ _ORDERS = {
 _ORDER = ("asks", "plan", "work", "report", "request", "text", "story")
 
 
-def request_page(site: Site, ident: str) -> dict[str, Any]:
-    """Return everything that the page of a request shows. Raises UserError for an unknown ID."""
-    found = show(site, ident)
+def request_page(site: Site, ident: str, *, origin: str = "") -> dict[str, Any]:
+    """Return everything that the page of a request shows, on a page with this origin.
+
+    Raises UserError for an unknown ID.
+    """
+    found, config = show(site, ident), _config(site)
     with site.reader(ident) as reader:
         case = find(reader, found.trace_id)
         rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True, routine=False)
-        work = work_of(reader, case, rows, _ceiling(site))
+        work = work_of(reader, case, rows, _ceiling(config))
         before = _last_revision(reader, rows)
     state = found.state
     if state is State.COMPLETED and found.commit:  # the daemon may not have read it yet
@@ -353,6 +358,7 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         "pictures": pictures_in(case, found.report_text or ""),
         "plan": None,
         "asks": None,
+        "sign": None,
         "patch": None,
         "no_patch": None,
         "tip": "",
@@ -367,6 +373,11 @@ def request_page(site: Site, ident: str) -> dict[str, Any]:
         page["plan"] = _plan(site, case, raw, before, is_open=state in _OPEN_PLANS)
     if found.asking is not None and found.asking_text:
         page["asks"] = _asks(found.asking, found.asking_text.encode())
+    plan, can = page["plan"], page["can"]
+    may = can["approve"] and plan is not None and plan["allows"] and not plan["stale"]
+    if config is not None and (may or can["widen"]):
+        digest = plan["digest"] if may else ""
+        page["sign"] = signing(site, case, digest, origin, config.approval)
     if found.state == State.COMPLETED and found.commit:
         page["tip"] = _tip(site, found.request_id)  # read before its changes, which may be newer
         page["patch"], page["no_patch"] = _patch(site, found.request_id)
@@ -603,12 +614,17 @@ def _last_revision(reader: Reader, rows: Sequence[CommittedRow]) -> tuple[int, b
     return None if old is None else (int(written[-2].details.get("revision") or 0), old)
 
 
-def _ceiling(site: Site) -> int | None:
-    """Return the most iterations that a mission may have, None if the settings cannot be read."""
+def _config(site: Site) -> Config | None:
+    """Return the settings that hold, None if they cannot be read."""
     try:
-        return site.in_force().config.limits.iterations_ceiling or None
+        return site.in_force().config
     except UserError:
         return None
+
+
+def _ceiling(config: Config | None) -> int | None:
+    """Return the most iterations that a mission may have; None without a limit, or unknown."""
+    return config.limits.iterations_ceiling or None if config is not None else None
 
 
 def seconds_between(before: str, now: str) -> float:

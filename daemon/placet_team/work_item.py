@@ -113,7 +113,9 @@ def packed_config(config: Config) -> str:
     A worker needs neither notifications nor the board, and their settings contain secrets. A
     portal's path is the daemon's; server and sandbox are the worker's own.
     """
-    unsent: dict[str, Any] = dict.fromkeys(("notify", "board", "portals", "team", "commands"), True)
+    unsent: dict[str, Any] = dict.fromkeys(
+        ("notify", "approval", "board", "portals", "team", "commands"), True
+    )
     unsent["model"] = {"base_url", "script"}
     return json.dumps(config.model_dump(exclude=unsent), default=plain)
 

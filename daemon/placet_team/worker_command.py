@@ -12,6 +12,7 @@ import click
 from placet.cli.terminal import say
 from placet.errors import UserError
 from placet.host.config import SandboxTable, config_from
+from placet.host.signers import read_list
 from placet.host.state import state_home
 from placet.loop.run import signal_handlers
 from placet_team.command import checked_name
@@ -72,7 +73,15 @@ def own_settings(file: Path) -> WorkerSettings:
     metavar="FILE",
     help="This worker's own settings: [model], [commands] and [remotes].",
 )
-def worker_command(address: str, slots: int, remote: str, config: Path | None) -> None:
+@click.option(
+    "--signers",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Run only what a signer in this file approved, in the format of System/allowed_signers.",
+)
+def worker_command(
+    address: str, slots: int, remote: str, config: Path | None, signers: Path | None
+) -> None:
     """Do the work of a team's daemon, until you stop it.
 
     ADDRESS is the team's database (or set PLACET_DATABASE). Its user is the worker's role and name:
@@ -81,7 +90,10 @@ def worker_command(address: str, slots: int, remote: str, config: Path | None) -
     this machine's: --config, ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL. Work for another model waits.
     """
     name = checked_name(user_of(checked(address)))
-    own = replace(own_settings(config) if config else WorkerSettings(), remote=remote)
+    own = own_settings(config) if config else WorkerSettings()
+    if signers is not None:
+        read_list(signers)
+    own = replace(own, remote=remote, signers=signers)
     folder = state_home(os.environ) / "workers" / name
     with signal_handlers() as ending:
         run(address, WorkerId(name, slots), own, folder, os.environ, say, ending)

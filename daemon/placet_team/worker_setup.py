@@ -14,15 +14,20 @@ from placet.agent.record import PLACE, Postponed, Record
 from placet.agent.tool_calls import MACHINE_RETRY_S
 from placet.agent.work import Mission, lost_marker, mission_of, path_of, refs
 from placet.case.approval import approved_in
+from placet.case.case import Case
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.chat.messages import Model
 from placet.chat.retry import RetryPolicy
+from placet.codec import sha256
 from placet.git.run import Repo
 from placet.host.clock import Clock
 from placet.host.config import Config
+from placet.host.signers import NotSigned, read_list, verify
 from placet.journal.writes import BodyDamaged
 from placet.loop.build import model_opener, prices
+from placet.note.frontmatter import read_note
+from placet.plan.statement import read_statement
 from placet.sandbox.box import Level
 from placet.tools.registry import PLANNABLE
 from placet_team.bring_home import check_refs
@@ -48,10 +53,31 @@ class WorkerSettings:
     config: Config = field(default_factory=Config)
     remotes: Mapping[str, str] = field(default_factory=dict)
     remote: str = ""
+    signers: Path | None = None
+    """The list of those who may approve; without one the database is trusted."""
 
     def remote_of(self, portal: str) -> str:
         """Return the git remote for a portal; empty for none."""
         return address_of_git(self.remotes.get(portal) or self.remote)
+
+
+def check_signature(case: Case, text: bytes, portal: str, signers: Path) -> None:
+    """Raise NotSigned unless an approved text is signed by one of a list of signers.
+
+    `portal` is where its mission would work. Raises UserError for a list that cannot be used.
+    """
+    signed = case.signed[-1] if case.signed else None
+    if signed is None:
+        raise NotSigned("The plan is not signed.")
+    stated = read_statement(signed.statement)
+    named = str(read_note(text).meta.get("portal") or "")
+    if stated is None or (stated.trace_id, stated.digest, named) != (
+        case.trace_id,
+        sha256(text),
+        portal,
+    ):
+        raise NotSigned("What was signed is another plan.")
+    verify(signed.statement, signed.armour, read_list(signers))
 
 
 def with_own(sent: Config, own: WorkerSettings, name: str) -> Config:
@@ -111,6 +137,12 @@ class Machine:
             wanted = refs_of(reader.connection, case.trace_id, case.generation) or {}
         if raw is None:
             raise BodyDamaged(f"the approved text of {case.request_id} is not in the journal")
+        if self.own.signers is not None:
+            try:
+                check_signature(case, raw, item.source.portal, self.own.signers)
+            except NotSigned as error:
+                why = f"the worker {self.folder.name} runs what its own signers approved. {error}"
+                raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
         record = Record.load(self.journal, case, case.generation, self.clock)
         place = record.get(PLACE)
         check_refs(case, place, wanted)

@@ -21,12 +21,14 @@ from placet.case.life_cycle import State
 from placet.case.waiting import WaitReason
 from placet.client.cases import ModelWait, Progress
 from placet.errors import UserError
+from placet.plan.allowed_signers import Signer
 from placet_board.address import Address
 from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in
 from placet_board.command import tell_link
 from placet_board.live import Live
 from placet_board.markdown import MAX_NESTING, PatchLine, html_of, patch_of, seen, seen_name
 from placet_board.pages import Board, Card, Column, path_html, prose
+from placet_board.passkeys import Signing
 from placet_board.request_page import Track, request_page
 from vaultkit import TestVault, make_vault
 
@@ -361,14 +363,21 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         "portals": ["x"],
     }
     error = {"error": UserError("x", "x"), "typed": ["x"]}
+    browsers = {"browsers": {"x": LoggedIn("x", "x", NOW)}, "mine": "x"}
+    signer = Signer("x", b"x", "x", "x")
+    passkeys = {"found": [(signer, True), (signer, False)], "why": "x", "user": "x"}
     return [
         *found,
         ("request.html", running),
+        ("request.html", {**running, "sign": Signing("x", "x")}),
+        ("request.html", {**running, "sign": Signing(why="x")}),
         ("index.html", index),
         ("new.html", new),
         ("error.html", error),
         ("asked.html", {"path": "x", "ident": "x", "daemon": True}),
-        ("browsers.html", {"browsers": {"x": LoggedIn("x", "x", NOW)}, "mine": "x"}),
+        ("browsers.html", {**browsers, "passkeys": None}),
+        ("browsers.html", {**browsers, "passkeys": passkeys}),
+        ("browsers.html", {**browsers, "passkeys": {**passkeys, "why": ""}}),
         ("login.html", {"link": "x", "failed": ""}),
     ]
 

@@ -68,7 +68,7 @@ def test_review_shows_dangers_and_approves(tmp_path: Path, is_running: bool) -> 
             someone.types("a")
             said = someone.sees("nothing waits for you")
             answer = (
-                "approved: System/Active/say-hello.md"
+                "placet: approved: "  # the mission may have ended by then
                 if is_running
                 else "Approved. It takes effect when the daemon runs"
             )

@@ -88,6 +88,8 @@ def test_written_file_is_read_listed_and_searched(at: Bench) -> None:
     assert at.call("list_directory", path="new/deep") == "x.txt 4"
     assert at.call("grep", pattern="^tw.$", path="new") == "new/deep/x.txt:1:two"
     assert at.call("search_files", pattern="TWO", path="new")["lines"] == ["new/deep/x.txt:1:two"]
+    assert at.call("search_files", pattern="new/*/*.txt")["files"] == ["new/deep/x.txt"]
+    assert at.call("search_files", pattern="[../*")["files"] == []
 
 
 def test_edit_file_replaces_unique_text(at: Bench) -> None:

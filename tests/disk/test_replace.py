@@ -179,8 +179,17 @@ def test_move_never_overwrites_or_moves_other_text(root, vault):
     assert tree(root) == before
 
 
+@pytest.fixture
+def unleased(root):
+    """Give a vault on a file system without leases, where a note can be opened at any moment."""
+    with Vault(root, ask_kernel=False) as opened:
+        opened.ensure_folders()
+        opened.create_marker("vault-1")
+        yield opened
+
+
 @pytest.mark.parametrize("saved", [b"what the PERSON saved", None])
-def test_sweep_keeps_save_of_killed_exchange(root, vault, saved):
+def test_sweep_keeps_save_of_killed_exchange(root, unleased, saved):
     """Somebody saves right before the exchange, and placet is killed before it puts that back."""
     note = root / "Inbox/Plans/x.md"
     note.write_bytes(b"before")
@@ -191,15 +200,15 @@ def test_sweep_keeps_save_of_killed_exchange(root, vault, saved):
             if saved is not None:
                 note.write_bytes(saved)
             real(*args)
-            vault.sweep_temporaries()  # another process does so while this one lives
+            unleased.sweep_temporaries()  # another process does so while this one lives
             os._exit(9)
 
         r._renameat2 = exchange
-        vault.replace("Inbox/Plans/x.md", sha(b"before"), b"after")
+        unleased.replace("Inbox/Plans/x.md", sha(b"before"), b"after")
     os.waitpid(pid, 0)
     assert note.read_bytes() == b"after"
     assert len(temporaries(root / "Inbox/Plans")) == 1
-    assert vault.sweep_temporaries() == (saved is None)
+    assert unleased.sweep_temporaries() == (saved is None)
     assert temporaries(root / "Inbox/Plans") == []
     copies = [one.read_bytes() for one in root.glob("Inbox/Plans/*conflicted copy*.md")]
     assert copies == ([] if saved is None else [saved])
@@ -231,7 +240,7 @@ def test_writes_fall_back_without_renameat2_or_links(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two names")
 @pytest.mark.parametrize("stem", ["a", "é" * 115])
-def test_concurrent_edits_to_old_and_new_file_survive(root, vault, monkeypatch, stem):
+def test_concurrent_edits_to_old_and_new_file_survive(root, unleased, monkeypatch, stem):
     """One program has opened the note as its name goes to the new text, another one opens it just
     after that.
     """
@@ -252,7 +261,7 @@ def test_concurrent_edits_to_old_and_new_file_survive(root, vault, monkeypatch, 
 
     monkeypatch.setattr(r, "_renameat2", exchange)
     with pytest.raises(e.Changed):
-        vault.replace(f"Inbox/Requests/{stem}.md", sha(b"old\n"), b"new\n")
+        unleased.replace(f"Inbox/Requests/{stem}.md", sha(b"old\n"), b"new\n")
     kept = {note.name: note.read_bytes() for note in path.parent.glob("*.md")}
     (copy,) = kept.keys() - {path.name}
     assert sorted(kept.values()) == [b"new\nto the new\n", b"old\nto the old\n"]

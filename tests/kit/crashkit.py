@@ -52,6 +52,7 @@ from placet.loop.app import daemon
 from placet.loop.tick import Loop
 from placet.models.scripted import ScriptedModel
 from placet.note.frontmatter import stamp
+from signkit import new_key
 from vaultkit import PLAN, TestVault, hands_off, make_vault
 
 CALLS = ("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir")
@@ -84,6 +85,7 @@ class Job:
     replies: list[dict[str, Any]]
     settings: str = ""
     asks: tuple[tuple[str, dict[str, Any]], ...] = ()  # calls of the planner before its plan
+    signed: bool = False  # whether approvals need a signature, for which there is a key
 
 
 WHOLE = Job(
@@ -146,6 +148,11 @@ class Bench:
         self.vault.configure(
             f'[commands]\nsandbox = "none"\n{job.settings}[portals.code]\npath = "{self.repo}"\n'
         )
+        if job.signed:
+            key = new_key(self.here)
+            self.vault.click("signer", "add", "anna", str(key))
+            self.vault.click("config", "set", "approval.key", str(key))
+            self.vault.click("config", "set", "approval.signed", "true")
         steps = [
             {"title": "Write it", "tools": job.tools},
             {"title": "Write more", "tools": ["write_file"]},
@@ -627,6 +634,13 @@ STORIES: Mapping[str, tuple[Job, Mapping[str, Act]]] = {
     "refuse": (
         replace(WHOLE, replies=[{"calls": [_FIRST, _MORE]}, *_REST]),
         {"mission": TestVault.approve, "refused": _move(_AMENDMENT, "Inbox/Rejected")},
+    ),
+    "sign": (
+        replace(WHOLE, replies=_WIDER, signed=True),
+        {
+            "mission": _command(_PLAN, "approve", _ID, "--yes"),
+            "widened": _command(_AMENDMENT, "approve", _ID, "--yes"),
+        },
     ),
     "command": (
         replace(WHOLE, replies=[{"calls": [_FIRST, _QUESTION, _MORE]}, *_REST]),

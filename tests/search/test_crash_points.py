@@ -103,10 +103,16 @@ def test_outbox_command_is_performed_once(tmp_path: Path) -> None:
     assert found["bad"] == []
 
 
+def test_signed_approval_is_not_lost_or_repeated(tmp_path: Path) -> None:
+    found = run(tmp_path, "stories", 9, "sign", "", "", "after Journal.commit")
+    assert found["killed"] == found["points"] >= 5
+    assert found["bad"] == []
+
+
 @pytest.mark.sweep
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("early", ["", "early"])
-@pytest.mark.parametrize("story", ["ask", "widen", "refuse", "command"])
+@pytest.mark.parametrize("story", ["ask", "widen", "refuse", "command", "sign"])
 def test_kill_at_every_failpoint_during_question_loses_nothing(
     tmp_path: Path, story: str, early: str
 ) -> None:

@@ -344,6 +344,7 @@ def test_owner_can_list_and_log_out_browsers(vault: TestVault) -> None:
         (token,) = parse_qs(urlsplit(link).query)["t"]
         berta.post("/login", {"link": token}, {"User-Agent": agent})
         page = anna.get("/browsers").text
+        assert "ago</time></span>" in page
         assert "Safari on iPhone" in page
         assert "Berta &lt;b&gt;" in page
         names = re.findall(r'name="name" value="([0-9a-f]{16})"', page)

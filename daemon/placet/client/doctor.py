@@ -17,10 +17,12 @@ from placet.chat.messages import ModelError, ModelErrorKind
 from placet.chat.prices import is_free
 from placet.chat.tiny_call import TINY, TINY_BY_TEXT, problems_of
 from placet.client.cases import NO_ROOM, disk_trouble
-from placet.client.findings import Finding, finding
+from placet.client.findings import Finding, Verdict, finding
 from placet.client.journal import older_copy
 from placet.client.model_setup import unkept_limit
 from placet.client.service import key_file
+from placet.client.signing import listed
+from placet.client.signing import to_accept as signers_to_accept
 from placet.client.site import Site, user
 from placet.disk.files import put
 from placet.disk.vault import Vault
@@ -30,6 +32,7 @@ from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
 from placet.host.plugins import CHECKS, loaded
+from placet.host.signers import keygen_problem
 from placet.host.state import StateFolder, synced
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
@@ -77,6 +80,7 @@ def doctor(site: Site, *, tries: bool = False) -> list[Finding]:
         *([_model_line(site, config)] if config_findings[0].state == "good" else []),
         *(_tiny_lines(site, config) if tries and not is_free(config.model.provider) else ()),
         *_limit_lines(config),
+        *(_signing_lines(site, config) if config.approval.is_on else ()),
         *_key_lines(site),
         *_portal_lines(site, config),
         *_lock_lines(site, config),
@@ -130,6 +134,26 @@ def _state_lines(folder: Path) -> Iterator[Finding]:
             f"{folder} cannot be written: {error.strerror}",
             _helps_to_write(folder, error.errno or errno.EIO),
         )
+
+
+def _signing_lines(site: Site, config: Config) -> Iterator[Finding]:
+    """Give a finding on who may sign approvals, and on what cannot be signed here."""
+    if why := keygen_problem():
+        yield finding("signing", "bad", why, "Install OpenSSH 8.9 or newer.")
+    try:
+        signers, change = listed(site), signers_to_accept(site)
+    except UserError as error:
+        yield finding("signers", "bad", error.what, error.hint)
+        return
+    if change.added or change.removed:
+        found = "System/allowed_signers differs from what was accepted on this machine"
+        yield finding("signers", "warn", found, "placet signer accept")
+    if not signers:
+        state: Verdict = "bad" if config.approval.signed else "warn"
+        yield finding("signers", state, "nobody can sign", "placet signer add NAME KEYFILE")
+    else:
+        names = ", ".join(dict.fromkeys(one.name for one in signers))
+        yield finding("signers", "good", f"approvals are signed by: {names}")
 
 
 def look_at_git() -> Finding:

@@ -158,8 +158,8 @@ def _change(site: Site, change: Callable[[tuple[Signer, ...]], tuple[Signer, ...
     """Change the vault's list and the accepted one alike; what else the vault's has stays there."""
     state, vault = site.state, site.vault / SIGNERS_PATH
     state.ensure()
-    signers.write_list(vault, change(signers.read_list(vault)))
-    signers.write_list(state.signers, change(signers.read_list(state.signers)))
+    signers.change_list(vault, change)
+    signers.change_list(state.signers, change)
 
 
 def to_accept(site: Site) -> ListChange:
@@ -178,4 +178,4 @@ def accept_signers(site: Site, shown: ListChange) -> None:
             f"{SIGNERS_PATH} was changed meanwhile.", "Look again: placet signer accept"
         )
     site.state.ensure()
-    signers.write_list(site.state.signers, new)
+    signers.change_list(site.state.signers, lambda _: new)

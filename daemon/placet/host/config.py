@@ -43,7 +43,6 @@ Key = tuple[str, ...]
 """The path of a setting, table by table."""
 
 FOR_NEXT_START: tuple[Key, ...] = (
-    ("approval",),
     ("commands",),
     ("daemon", "watch"),
     ("notify",),

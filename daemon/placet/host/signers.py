@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from placet.case.case import Signed
@@ -53,11 +53,16 @@ def read_list(path: Path) -> tuple[Signer, ...]:
         ) from error
 
 
-def write_list(path: Path, signers: Sequence[Signer]) -> None:
-    """Write a list of signers. Raises UserError if it cannot be written."""
+def change_list(path: Path, change: Callable[[tuple[Signer, ...]], Sequence[Signer]]) -> None:
+    """Change a list of signers, whose comments stay, above them.
+
+    Raises UserError for a list that cannot be used, or cannot be written.
+    """
     with one_writer(path):
+        new = as_text(change(read_list(path)))
         try:
-            put(path, as_text(signers))
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            put(path, b"".join(line for line in lines if line.startswith(b"#")) + new, mode=0o644)
         except OSError as error:
             raise cannot_write(path, error) from error
 
@@ -91,8 +96,20 @@ def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = N
         words = ["-f", str(lists), "-I", signer.name, "-n", namespace, "-s", str(file)]
         done = _keygen(["-Y", "verify", *words], text, VERIFY_S)
     if done.returncode:
-        raise NotSigned(f"The signature does not hold: {_last_line(done) or 'it is another text'}.")
+        raise NotSigned(
+            f"The signature does not hold, or is of another text ({_last_line(done) or 'refused'})."
+        )
     return Signed(signer.name, signer.fingerprint, text, armour, found.flags, found.origin)
+
+
+def keygen_problem() -> str:
+    """Return why `ssh-keygen` cannot be used, empty if it can."""
+    try:
+        done = _keygen(["-Y", "match-principals"], "", VERIFY_S)
+    except NotSigned as error:
+        return str(error)
+    # a new one asks for a file
+    return "" if "file" in done.stderr else f"`{KEYGEN}` is older than OpenSSH 8.9."
 
 
 def sign(key: Path, text: str, namespace: str = NAMESPACE) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -19,12 +19,13 @@ from placet.errors import UserError
 from placet.host.accepted import InForce, accept, differing, holding
 from placet.host.clock import Clock
 from placet.host.config import FOR_NEXT_START, Config, load
+from placet.host.signers import read_list
 from placet.host.state import StateFolder
 from placet.journal.writer import JournalAccess
 from placet.loop.build import model_opener, prices
 from placet.loop.claim import refuse_claimed
 from placet.loop.rows import of_daemon
-from placet.note.paths import CONFIG_PATH, show
+from placet.note.paths import CONFIG_PATH, SIGNERS_PATH, show
 
 PAIR_S = 0.25
 """Seconds without a change of both files: a command writes the settings, then accepts them."""
@@ -54,6 +55,8 @@ class ConfigWatch:
     ask_kernel: bool = True
     """Whether to ask the kernel for a program that has the settings open."""
     _looks: FileHistory = field(default_factory=FileHistory)
+    _signers: Stamps | None = None
+    """Stamps of the lists of signers that were read last: the vault's, and the accepted one."""
 
     @classmethod
     def load(
@@ -74,6 +77,7 @@ class ConfigWatch:
         A change counts once the file is written, as a note does. Of a configuration that is empty
         or wrong this says so once, and keeps the previous one. Raises ClaimedElsewhere.
         """
+        self.look_at_signers(ports.journal)
         now, now_s = stamps(self.vault, self.state), self.clock.monotonic()
         if now == self.read:
             return ports, None
@@ -151,6 +155,36 @@ class ConfigWatch:
         if last is None or last.details.get("digest") != self.held.digest:
             facts = {"keys": self.held.names, "digest": self.held.digest}
             journal.commit([of_daemon(self.clock, Action.CONFIG_CHANGED, **facts)])
+
+    def look_at_signers(self, journal: JournalAccess) -> None:
+        """Say and journal a change of who may sign: accepted here, or only in the vault."""
+        files = self.vault / SIGNERS_PATH, self.state.signers
+        now = stamp_of(files[0]), stamp_of(files[1])
+        if not self.held.config.approval.is_on or now == self._signers:
+            return
+        self._signers = now
+        try:
+            written, accepted = ([one.line() for one in read_list(file)] for file in files)
+        except UserError as error:
+            self.say(str(error))
+            return
+        self._tell_signers(journal, Action.SIGNERS_ACCEPTED, accepted, "Signers accepted here")
+        if written != accepted:
+            what = f"{SIGNERS_PATH} differs, and has no effect until: placet signer accept. It has"
+            self._tell_signers(journal, Action.SIGNERS_CHANGED, written, what)
+
+    def _tell_signers(
+        self, journal: JournalAccess, action: Action, lines: Sequence[str], what: str
+    ) -> None:
+        """Say and journal a list of signers, unless it was the last one of its sort."""
+        kinds = {Action.SIGNERS_ACCEPTED, action}
+        with journal.read() as reader:
+            last = reader.last_of(*kinds, trace_id="")
+        if lines == ([] if last is None else last.details.get("signers")):
+            return
+        journal.commit([of_daemon(self.clock, action, signers=lines)])
+        names = ", ".join(dict.fromkeys(line.partition(" ")[0] for line in lines))
+        self.say(f"{what}: {show(names) or 'none'}.")
 
     def accept_first(self, journal: JournalAccess) -> None:
         """Accept all settings if none was accepted on this machine yet.

@@ -67,7 +67,7 @@ def passkey_key(point: bytes, rp_id: str) -> bytes:
 
 def key_kind(key: bytes) -> str:
     """Return the kind of a public key. Raises ValueError for bytes that are none."""
-    return _Reader(key).text()
+    return _parts(key)[0].decode()
 
 
 def rp_id_of(key: bytes) -> str:
@@ -75,16 +75,17 @@ def rp_id_of(key: bytes) -> str:
 
     Raises ValueError for bytes that are no key.
     """
-    reader = _Reader(key)
-    kind = reader.text()
-    if kind == PASSKEY:
-        reader.string()
-        reader.string()
-        return reader.text()
-    if kind == "sk-ssh-ed25519@openssh.com":
-        reader.string()
-        return reader.text()
-    return ""
+    kind, *_, last = _parts(key)
+    return last.decode() if kind.startswith(b"sk-") else ""
+
+
+def _parts(key: bytes) -> list[bytes]:
+    reader, parts = _Reader(key), list[bytes]()
+    while reader.at < len(key):
+        parts.append(reader.string())
+    if len(parts) < 2:
+        raise ValueError("no key")
+    return parts
 
 
 def fingerprint(key: bytes) -> str:

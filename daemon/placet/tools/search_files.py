@@ -1,13 +1,16 @@
-"""`search_files`: find the names and lines that contain a plain text."""
+"""`search_files`: find the names and lines that contain a plain text, and names by a glob."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pydantic import Field
 
 from placet.chat.guards import Effect
+from placet.plan.globs import glob_matcher
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.text import texts_below
@@ -38,8 +41,13 @@ def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
     lines: list[str] = []
     began = time.monotonic()
     more = ""
+    # small models write globs of names here
+    named: Callable[[str], bool] | None = None
+    if set(args.pattern) & set("*?["):
+        with suppress(ValueError):  # text that is no glob
+            named = glob_matcher(args.pattern)
     for path, text in texts_below(place, spot, lambda _: True):
-        if needle in path.casefold():
+        if needle in path.casefold() or (named and named(spot.shown(path))):
             files.append(spot.shown(path))
         if text is not None and needle in text.casefold():
             lines += [
@@ -53,8 +61,6 @@ def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
         if time.monotonic() - began > SEARCH_S:
             more = f"stopped after {SEARCH_S:.0f} s at {spot.shown(path)}; name a smaller folder"
             break
-    if not (files or lines or more) and set(args.pattern) & set("*?["):
-        more = "the pattern is plain text; for names with `*` call `glob`"
     return {
         "files": files[:MAX_HITS],
         "lines": lines[:MAX_HITS],

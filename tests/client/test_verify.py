@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from placet.errors import UserError
 from placet.git.repository import open_repo
 from placet.host.signers import sign
 from receiptkit import REF, WRITE, Done, Keys, begun, must_sign, plan_of, template
+from signkit import Passkey
 from vaultkit import DONE, PLAN, make_vault
 
 
@@ -94,6 +96,25 @@ def test_signers_of_the_receipt_do_not_count(done: Done) -> None:
     assert "your list does not have" in why_not(done, listed=swapped)
     with pytest.raises(UserError, match="cannot be used"):
         verified(done, listed=b"* ssh-ed25519 AAAA\n")
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({}, ""),
+        ({"flags": 0x01}, "its holder confirmed"),
+        ({"origin": "https://other.example"}, "this is by another"),
+    ],
+)
+def test_passkey_signs_with_finger_on_its_page(done: Done, how: dict[str, Any], why: str) -> None:
+    passkey, files = Passkey(), done.files()
+    files["approval-1.txt.sig"] = passkey.sign(files["approval-1.txt"].decode(), **how).encode()
+    done.write(files)
+    listed = passkey.line().encode() + done.keys.listed.splitlines()[1]
+    if why:
+        assert why in why_not(done, listed=listed)
+    else:
+        assert verified(done, listed=listed).signers[0].startswith("anna SHA256:")
 
 
 Files = dict[str, bytes]

@@ -35,8 +35,8 @@ from placet.activity import Action, Actor, CommittedRow
 from placet.case.life_cycle import State
 from placet.case.story import Story, Verbosity, facts
 from placet.client.cases import CaseLine, Progress, Status, age_s, ended_about, status
-from placet.client.decisions import ANSWER_S, NotAsRead
-from placet.client.site import Site, find
+from placet.client.decisions import NotAsRead
+from placet.client.site import ANSWER_S, Site, find
 from placet.client.texts import hint_of, json_text, shown_time
 from placet.client.words import model_line, turn
 from placet.errors import PlacetError, UserError

@@ -75,6 +75,28 @@ def test_planner_in_a_circle_is_shown_the_call(tmp_path: Path) -> None:
     assert '"scope": {"write"' in str(asks[2].turns[-1])
 
 
+def test_planner_in_a_circle_can_only_submit(tmp_path: Path) -> None:
+    def model(ask: Ask) -> Reply:
+        return says(("submit_plan", PLAN) if ask.must_call else ("read_file", {"path": "a.md"}))
+
+    vault, fake = bare_vault(tmp_path), Fake(model)
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: fake) as running:
+        running.settle()
+    first, *_, last = fake.asks
+    assert (first.must_call, len(first.tools) > 1) == (False, True)
+    assert [tool.name for tool in last.tools] == ["submit_plan"]
+    assert json.loads(json.dumps(request_of(last, "m")))["tool_choice"] == {"type": "any"}
+    assert "tool_choice" not in request_of(first, "m")
+    assert vault.plan().exists()
+
+
+def test_silent_planner_must_call_any_tool(tmp_path: Path) -> None:
+    asks = planned(bare_vault(tmp_path), says(text="I would write it."), "Say hello.\n")
+    assert [ask.must_call for ask in asks[:2]] == [False, True]
+    assert len(asks[1].tools) > 1
+
+
 def test_literal_step_that_reads_becomes_the_agents(tmp_path: Path) -> None:
     read = {"tool": "read_file", "params": {"path": "a.md"}}
     write = {"tool": "write_file", "params": {"path": "b.md", "content": "<what a.md says>"}}

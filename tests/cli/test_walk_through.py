@@ -17,6 +17,7 @@ from placet.note.frontmatter import read_note, stamp
 from placet.plan.left_out import other_tick, with_tick
 from placet.plan.parse import parse_plan
 from ptykit import Person, terminal
+from signkit import new_key
 from vaultkit import DONE, ME, PLAN, TestVault, make_vault, running, until
 
 TWO = {
@@ -53,6 +54,22 @@ def planned(folder: Path, plan: Any = PLAN, *names: str) -> TestVault:
         vault.drop(f"# {name}\n", f"{name}.md")
         vault.here()
     return vault
+
+
+def test_review_signs_where_approvals_are_signed(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    key = new_key(tmp_path)
+    vault.click("signer", "add", "anna", str(key))
+    vault.click("config", "set", "approval.key", str(key))
+    vault.click("config", "set", "approval.signed", "true")
+    vault.here()
+    with reviewing(vault) as someone:
+        someone.sees("say-hello [")
+        someone.types("a")
+        someone.sees("Signing with")
+        assert someone.ends() == 0
+    vault.here()
+    assert vault.rows("plan.approved")[0]["metadata"]["signer"] == "anna"
 
 
 @pytest.mark.parametrize("is_running", [False, True])

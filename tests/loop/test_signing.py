@@ -15,7 +15,7 @@ from placet.host.signers import sign
 from placet.loop.app import daemon
 from placet.plan.statement import read_statement
 from signkit import Passkey, new_key
-from vaultkit import PLAN, TestVault, make_vault, nobody_writes
+from vaultkit import PLAN, TestVault, make_vault, nobody_writes, until
 
 WORK = (
     [("write_file", {"path": "hello.txt", "content": "hello\n"})],
@@ -315,13 +315,16 @@ def test_setting_holds_in_a_running_daemon(tmp_path: Path) -> None:
     with nobody_writes(), daemon(vault.root, vault.env, lambda _: None) as running:
         running.run_once()
         vault.click("config", "set", "approval.signed", "true")
+        until(lambda: running.run_once() and case_of(vault).must_sign)
         running.run_once()
         vault.approve()
         running.run_once()
         assert not begun(vault)
         assert "Waits for a signature" in vault.active().read_text()
         vault.click("config", "set", "approval.signed", "false")
+        until(lambda: running.run_once() and vault.plan().exists())
         running.run_once()
+        vault.approve()
         running.run_once()
     assert begun(vault)
 

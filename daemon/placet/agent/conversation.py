@@ -175,6 +175,7 @@ def rounds(
     told, known = [*talk.opening.system], 0
     base = Ask(talk.purpose, case.request_id, case.trace_id, talk.opening.system, specs, (), 0)
     stopped: StopReason | None = None
+    is_silent = in_circle = False
     for iteration in count(1):
         remarks, before = limits.before(iteration), limits.spent.last_usage
         size = sizes(window, talk.max_tokens)
@@ -185,6 +186,12 @@ def rounds(
         ask = replace(base, turns=tuple(turns), max_tokens=size.max_tokens)
         turns = _prepared(ask, iteration, remarks, size, limits, place, stopped)
         ask = replace(ask, turns=tuple(turns))
+        if specs and talk.purpose is not Purpose.EXECUTE:
+            # A small model stays silent, or in its circle, whatever it is told: its server has to
+            # make it call something, or submit a plan.
+            in_circle = in_circle or limits.nudged
+            only = (talk.tools[SUBMIT_PLAN.name].spec(),) if in_circle else specs
+            ask = replace(ask, tools=only, must_call=in_circle or is_silent)
         reply = ask_model(
             limits.ports,
             ask,
@@ -197,7 +204,7 @@ def rounds(
         )
         if reply.turn.blocks:
             turns.append(reply.turn)
-        stopped = reply.stop_reason
+        stopped, is_silent = reply.stop_reason, not reply.uses
         window = _window(window, reply, before)
         results: list[Mapping[str, Any]] = []
         yield Round(

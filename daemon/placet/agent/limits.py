@@ -89,6 +89,8 @@ class MissionLimits:
     spent: Spent = field(default_factory=Spent)
     history: History = field(default_factory=History)
     tool_calls: int = 0
+    nudged: bool = False
+    """Whether the model was just told that it goes in a circle."""
 
     def ledger(self) -> Ledger:
         """Return the budget and how much of it is used."""
@@ -109,6 +111,7 @@ class MissionLimits:
         may have changed since.
         """
         remarks = []
+        self.nudged = False
         answered = self.record.has(REPLY.at(iteration))
         if not answered:
             self.raise_if_stopping()
@@ -126,6 +129,7 @@ class MissionLimits:
                 raise stop
             case Nudge() as nudge:
                 self.history = self.history.with_nudge(nudge)
+                self.nudged = True
                 remarks.append(nudge.text)
                 for pattern, told in zip(nudge.patterns, nudge.told, strict=True):
                     # A repetition was journalled with the call that it was.

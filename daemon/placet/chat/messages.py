@@ -103,7 +103,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Everything one model call needs. `system` blocks come in order, stable ones first."""
+    """Everything one model call needs. `system` blocks come in order, stable ones first.
+
+    `must_call`: the answer has to be a call of one of the tools.
+    """
 
     purpose: Purpose
     request_id: str
@@ -112,6 +115,7 @@ class Ask:
     tools: tuple[ToolSpec, ...]
     turns: tuple[Turn, ...]
     max_tokens: int = 8_192
+    must_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,9 @@ from placet.client.decisions import (
     to_retry,
 )
 from placet.client.notes import asks_for_more, note_of_plan
-from placet.client.signing import signature_for
 from placet.client.site import Site
 from placet.errors import UserError
 from placet.note.paths import show as visible
-from placet.plan.digest import plan_digest
 
 
 def proposal_text(found: Proposal) -> str:
@@ -146,9 +144,7 @@ def _approve(
     if asks:
         _confirm(case.request_id, shown)
     # what was shown is what is approved
-    signature = signature_for(site, case, plan_digest(raw), remarks)
-    seen = raw if asks or signature else None
-    done = decide(site, case, "approve", remarks, bound=bound, seen=seen, signature=signature)
+    done = decide(site, case, "approve", remarks, bound=bound, seen=raw if asks else None)
     if not (waits or done.is_pending or asks_for_more(case)):
         then = "the daemon checks it and starts the mission"  # files may have changed under it
     _done(site, done, "approved", then, as_json=as_json)

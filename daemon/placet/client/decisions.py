@@ -19,7 +19,8 @@ from placet.case.sorting import CaseNotes
 from placet.case.warnings import missing_keys
 from placet.client.cases import as_float, shown_again, waits_for_model
 from placet.client.notes import asks_for_more, note_of_plan, note_text
-from placet.client.site import Site
+from placet.client.signing import signature_for
+from placet.client.site import ANSWER_S, Site
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import UserError
@@ -174,13 +175,6 @@ def proposal(site: Site, case: Case, raw: bytes) -> Proposal:
     )
 
 
-ANSWER_S = 4.0
-"""Seconds for which a command waits for the daemon's answer.
-
-After an edit the daemon waits 2 seconds for the rest of it (`case/settle.py`), so this is longer.
-"""
-
-
 class NotAsRead(UserError):  # noqa: N818 - named for what happened, as Gone is
     """A note has another text than the person read."""
 
@@ -217,7 +211,8 @@ def decide(
     It is about the note `source`: by default the one in which the case asks, if that is what `what`
     can answer, else the plan. `texts` are the reason, the answer, comments, or numbers of steps; a
     plan, or a wider scope, is approved only if its digest begins with `bound`. `seen` is the text
-    as the person read it, None for whatever is there now. `signature` is an approval's. Raises
+    as the person read it, None for whatever is there now. `signature` is an approval's;
+    at the terminal it is made here, where approvals are signed. Raises
     NotAsRead where the note has another text, and UserError where the daemon would refuse it.
     """
     asking = case.asking
@@ -242,6 +237,8 @@ def decide(
                 f"{bound[:12]}.",
                 f"It was changed. Read it as it is now: placet show {case.request_id}",
             )
+        if not signature and site.via == "cli":
+            signature = signature_for(site, case, digest, texts)
         if texts:  # remarks are part of the approved text, and may make it too long
             approvable(case, with_comments(raw, texts, site.who, local(Clock().now())))
     return _leave(site, case, what, path, raw, texts, signature)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placet.case.case import Case
-from placet.client.decisions import ANSWER_S
-from placet.client.site import Site
+from placet.client.site import ANSWER_S, Site
 from placet.errors import UserError
 from placet.host import signers
 from placet.host.state import expand_home

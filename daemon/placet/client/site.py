@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from placet.host.state import StateFolder
     from placet.journal.reader import Reader
 
+ANSWER_S = 4.0
+"""Seconds for which a command waits for the daemon's answer.
+
+After an edit the daemon waits 2 seconds for the rest of it (`case/settle.py`), so this is longer.
+"""
 NEAR_AMONG = 1_000
 """Number of the latest requests whose IDs are completed or suggested."""
 

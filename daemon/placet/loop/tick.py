@@ -263,6 +263,7 @@ class Loop:
             self.state.dirty = True  # plans may be for another model
             self.state.waits.try_now()
             self.state.waits.try_again(WaitReason.ROOM)
+        self.state.dirty |= now.approval != before.approval
         if now.vault != before.vault:
             self.state.dirty |= self.state.waits.forget(WaitReason.HISTORY)
         return again_in_s

@@ -202,6 +202,8 @@ def request_of(ask: Ask, name: str) -> dict[str, Any]:
                 for tool in ask.tools
             ]
         )
+    if ask.must_call:
+        request["tool_choice"] = {"type": "any"}
     return request
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from gitkit import git, make_repo, write
 from placet.git.pull_request import host_of
+from placet.git.receipt import RECEIPTS
+from receiptkit import must_sign
 from vaultkit import PLAN, TestVault, make_vault
 
 TOKEN = "ghp_" + "aB3d" * 9
@@ -291,3 +293,21 @@ def test_pr_needs_branch(vault: TestVault, tmp_path: Path) -> None:
 )
 def test_host_of_remote(address: str, host: str) -> None:
     assert host_of(address) == host
+
+
+def test_receipt_is_pushed_only_when_asked(vault: TestVault, tmp_path: Path, hub: Path) -> None:
+    refused = vault.click("pr", "say-hello", "--receipt", check=False)
+    assert refused.returncode == 1
+    assert "was not signed" in refused.stderr
+    assert "feat/" not in git(hub, "branch")
+    must_sign(vault, tmp_path / "keys")
+    vault.drop("---\nportal: code\n---\nSay hello again.\n", "Again.md")
+    vault.here()
+    vault.click("approve", "again", "--yes")
+    vault.here()
+    vault.click("pr", "again")
+    assert git(hub, "for-each-ref", RECEIPTS) == ""
+    said = vault.click("pr", "again", "--receipt")
+    assert "and its receipt" in said.stderr
+    here = git(tmp_path / "repo", "for-each-ref", RECEIPTS)
+    assert git(hub, "for-each-ref", RECEIPTS) == here != ""

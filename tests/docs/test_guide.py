@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,7 @@ import click
 import pytest
 from pydantic.fields import FieldInfo
 
+from gitkit import git
 from guidekit import GUIDE, README, ROOT, blocks, follow, matches, pages
 from placet.chat.prices import DEFAULT_PRICES
 from placet.cli.main import COMMANDS, main
@@ -33,6 +35,7 @@ from placet.sandbox.box import Level
 from placet.sandbox.probe import probe
 from placet.tools.registry import BY_NAME, TOOLS
 from placet_team.worker_command import own_settings
+from receiptkit import REF, Keys, begun, template
 from vaultkit import make_vault
 
 REASONS = (
@@ -126,6 +129,38 @@ def _names(command: click.Command) -> Iterator[str]:
     if isinstance(command, click.Group):
         for other in command.commands.values():
             yield from _names(other)
+
+
+PROGRAMS = ("git", "ssh-keygen", "sh", "mkdir", "grep", "cut", "sed", "sha256sum")
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_receipt_is_checked_without_placet(tmp_path: Path, home: None, forged: bool) -> None:
+    keys = Keys.made(tmp_path / "keys")
+    done = begun(template(tmp_path / "template"), tmp_path / "repo", keys)
+    done.step(lambda top: (top / "src/app.py").write_text("a = 2\n"))
+    done.write({**done.files(), **({"plan-1.md": b"another\n"} if forged else {})})
+    git(tmp_path, "clone", "-q", "repo", "clone")
+    (tmp_path / "signers").write_bytes(keys.listed)
+    (tmp_path / "bin").mkdir()
+    for name in PROGRAMS:
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    text = (GUIDE / "signed-approvals.md").read_text()
+    part = text.partition("## Check a mission without placet")[2].partition("\n## ")[0]
+    script = "\n".join(re.findall(r"(?s)```sh\n(.*?)```", part))
+    assert f"R={REF}\n" in script
+    ran = subprocess.run(
+        ["sh", "-eu", "-c", script],
+        cwd=tmp_path / "clone",
+        env={"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout.count("Good") == 2, ran.stderr
+    assert ran.returncode == int(forged)
+    assert (f"{done.tip} {done.base}" in ran.stdout) is not forged
+    assert ("\tsrc/app.py" in ran.stdout) is not forged
 
 
 # --- settings

@@ -38,6 +38,7 @@ from placet.git import (
     history,
     index,
     leftovers,
+    receipt,
     removal,
     repository,
     vault_history,
@@ -45,6 +46,7 @@ from placet.git import (
 )
 from placet.git import commit as committing
 from placet.git import run as runner
+from placet.git.receipt import RECEIPTS
 from placet.host.lock import MarkerLock, VaultLock
 from placet.journal.writer import Journal
 from placet.journal.writes import AddRecord, Guard, MarkDone, PutCase
@@ -248,7 +250,7 @@ class Bench:
             if p.is_file() and ".git/" not in str(p)
         }
         branches = {
-            ref: git(self.repo, "rev-parse", f"{ref}^{{tree}}")
+            ref: self._content(ref)
             for ref in git(self.repo, "for-each-ref", "--format=%(refname)").split()
         }
         subjects = git(self.repo, "log", "--branches", "--topo-order", "--format=%s").splitlines()
@@ -280,6 +282,13 @@ class Bench:
             "committed": committed,
             "worktree list": len(git(self.repo, "worktree", "list").splitlines()),
         }
+
+    def _content(self, ref: str) -> str:
+        """Return the content at a reference; of a receipt what does not differ from run to run."""
+        if not ref.startswith(RECEIPTS):
+            return git(self.repo, "rev-parse", f"{ref}^{{tree}}")
+        names = git(self.repo, "ls-tree", "--name-only", ref)
+        return f"{git(self.repo, 'rev-parse', f'{ref}^^{{tree}}')}: {' '.join(names.split())}"
 
 
 def _alike(text: str) -> str:
@@ -352,7 +361,7 @@ def patch(at: int | None, log: Path | None, blow: signal.Signals | int = signal.
     wrap(Journal, "commit", "Journal.commit")
     for module in (
         *(checkout, history, vault_history, repository, runner, index),
-        *(worktree, committing, changes, attributes, checkpoint, removal, leftovers),
+        *(worktree, committing, changes, attributes, checkpoint, removal, leftovers, receipt),
     ):
         wrap(module, "run_git", "git")
     for name in CALLS:

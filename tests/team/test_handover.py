@@ -13,6 +13,9 @@ from tests.search.test_team_faults import FINISH, RUN, STEP, agent, plan, step, 
 import pgkit
 from gitkit import commit_all, git, make_repo
 from gitkit import write as write_files
+from placet.client.verify import verify_receipt
+from placet.git.repository import open_repo
+from receiptkit import must_sign
 from teamkit import TestTeam, lose, running_team
 from vaultkit import DONE, PLAN, make_vault, until
 
@@ -255,3 +258,24 @@ def test_worker_cannot_move_refs_outside_its_mission(
             lambda: "a reference that is not its mission's" in found.log("host"), found.logs(), 30
         )
     assert git(code, "for-each-ref") == before
+
+
+def test_mission_of_worker_has_receipt(tmp_path: Path, server: pgkit.Server) -> None:
+    vault = make_vault(tmp_path)
+    code = make_repo(tmp_path / "code")
+    vault.click("portal", "add", "code", str(code))
+    vault.plays(PLAN, *DONE)
+    keys = must_sign(vault, tmp_path / "keys")
+    with running_team(tmp_path, server, 5, vault) as found:
+        found.host()
+        found.worker("ann")
+        vault.drop("---\nportal: code\n---\n# Say hello\n")
+        until(vault.plan().exists, found.logs(), 60)
+        vault.click("approve", "say-hello", "--yes")
+        found.until("report.written")
+        (row,) = found.rows("execution.completed")
+        ref = json.loads(row[2])["receipt"]
+        listed = git(code, "show", f"{ref}:allowed_signers").encode()
+        assert keys.signer("anna").line().encode() in listed
+        (changed,) = verify_receipt(open_repo(code), ref, listed).receipt.files
+        assert changed.path == "hello.txt"

@@ -41,6 +41,7 @@ from placet.chat.guards import GuardSettings, iteration_cap
 from placet.chat.messages import Purpose, StopReason
 from placet.errors import End, Interrupted, PlacetError, Stop, UserError, describe_bug, passing
 from placet.git.pins import pins
+from placet.git.receipt import RECEIPTS
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
@@ -78,7 +79,7 @@ def place_of_mission(
         base = tip or head(repo)
     now = ports.clock.wall()
     name = name_of(case, record)
-    ours = {*refs(case, name), f"refs/placet/left/{name}"}
+    ours = {*refs(case, name), f"refs/placet/left/{name}", f"{RECEIPTS}{name}"}
     if (ports.worktrees / name).exists() or not found.ours.isdisjoint(ours):
         # left by a mission that is not in the journal: do not touch its work
         name += f"-{now:%Y%m%d%H%M%S}"

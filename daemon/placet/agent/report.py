@@ -201,6 +201,14 @@ def cost_line(work: MissionResult, at: ReportData) -> str:
     )
 
 
+def receipt_line(work: MissionResult, case: Case) -> str:
+    """Return the line that names the receipt and how to check it; empty without one."""
+    if not work.receipt:
+        return ""
+    check = code(f"placet verify {case.request_id} --signers FILE")
+    return f"\n- Receipt of the signed approval: `{work.receipt}`. Check it: {check}"
+
+
 def template(name: str) -> Template:
     """Return a text of `agent/texts` with its fields still open."""
     return Template(resources.files("placet.agent").joinpath("texts", name).read_text())
@@ -241,6 +249,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         error_details=fenced_text(json.dumps(dict(error), indent=2, ensure_ascii=False), "json"),
         branch=f"`{ended.branch}` (removed; see Work So Far)" if ended.branch else "none",
         tools=tools,
+        receipt=receipt_line(ended, case),
         last_success=code(ended.last_success) if ended.last_success else "none",
         numbers=cost_line(ended, at),
         end=ended.end.value,
@@ -395,6 +404,7 @@ def _facts(work: MissionResult, report: str, at: ReportData) -> dict[str, Any]:
         "report": report,
         "digest": at.case.approval.digest,
         **({"left_at": work.left_at} if work.left_at else {}),
+        **({"receipt": work.receipt} if work.receipt else {}),
         "complexity": at.complexity.value,
         **({"doubts": list(said)} if (said := doubts(at.plan, work.commands)) else {}),
         **({"changed_tests": tests} if (tests := changed_tests(work.files)) else {}),
@@ -418,6 +428,7 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
         common(at),
         doubts=_doubts(ended, at.plan),
         summary=document(ended.summary or "Done."),
+        receipt=receipt_line(ended, case),
         steps=_steps(ended, at.plan),
         files=files_table(ended),
         commands="\n\n".join(

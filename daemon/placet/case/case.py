@@ -116,6 +116,8 @@ class Branch:
     """As in `LastOutcome`."""
     refused: str = ""
     """Why the last `decision` in its report was not done."""
+    receipt: str = ""
+    """The ref of the mission's receipt."""
 
     @property
     def is_watched(self) -> bool:
@@ -227,7 +229,7 @@ class LastOutcome:
     `failure` tells the next plan how it ended, `detail` quotes the error of a mission. `branch` is
     the one that it worked on, `carried_out` the digest of its plan. `doubts` are sentences on
     planned commands that did not succeed when they ran last. `changed_tests` names the tests that
-    the mission changed or deleted.
+    the mission changed or deleted. `receipt` is the ref of its receipt.
     """
 
     failure: str = ""
@@ -237,6 +239,7 @@ class LastOutcome:
     carried_out: str = ""
     doubts: tuple[str, ...] = ()
     changed_tests: str = ""
+    receipt: str = ""
 
 
 SOMEONE = "someone who can write the vault"

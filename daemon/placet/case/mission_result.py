@@ -188,6 +188,8 @@ class MissionResult:
     """The worktree, if it could not be removed."""
     last_words: str = ""
     """The model's last text, shortened and without secrets."""
+    receipt: str = ""
+    """The ref of its receipt; empty without signed approvals."""
 
     @property
     def added(self) -> tuple[str, ...]:

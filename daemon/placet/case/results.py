@@ -115,7 +115,12 @@ def planning_failed(d: DecisionBuilder, e: PlanningFailed) -> None:
 
 
 def _outcome(case: Case, e: MissionEnded) -> LastOutcome:
-    kept = LastOutcome(report_path=e.report_path, branch=e.branch, carried_out=case.approval.digest)
+    kept = LastOutcome(
+        report_path=e.report_path,
+        branch=e.branch,
+        carried_out=case.approval.digest,
+        receipt=str(e.facts.get("receipt", "")),
+    )
     if isinstance(e, MissionFailed):
         return replace(kept, failure=e.reason, detail=e.detail)
     return replace(kept, doubts=e.doubts, changed_tests=e.changed_tests)
@@ -137,6 +142,7 @@ def mission_ended(d: DecisionBuilder, e: MissionEnded) -> None:
             case.request.portal,
             e.report_path,
             doubts=outcome.doubts,
+            receipt=outcome.receipt,
         )
         d.set(branches=(*d.case.branches, done))
     d.spend_approval()

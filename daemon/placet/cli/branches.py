@@ -51,9 +51,12 @@ def merge_command(site: Site, ident: str, here: bool, yes: bool, as_json: bool) 
 
 @click.command("pr")
 @ident_argument
+@click.option(
+    "--receipt", is_flag=True, help="Push the receipt, too. Its readers see the plan's whole text."
+)
 @site_option
 @json_option
-def pr_command(site: Site, ident: str, as_json: bool) -> None:
+def pr_command(site: Site, ident: str, receipt: bool, as_json: bool) -> None:
     """Push a mission's branch as you, and open a draft pull request for it.
 
     It needs `gh`, `glab` or `tea`, logged in at the remote's host; else it prints the address that
@@ -65,8 +68,8 @@ def pr_command(site: Site, ident: str, as_json: bool) -> None:
         if sys.stderr.isatty():  # in place of the line before it
             click.echo(f"{harmless(line)}\x1b[K\r", err=True, nl=False)
 
-    found = push_for_review(site, ident, say, progress)
-    say(f"pushed {found.branch} to {found.remote}.")
+    found = push_for_review(site, ident, say, progress, receipt=receipt)
+    say(f"pushed {found.branch}{' and its receipt' if receipt else ''} to {found.remote}.")
     if found.pr:
         say("a draft pull request is open:" if found.opened else "its pull request:")
     elif found.create:

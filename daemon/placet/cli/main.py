@@ -61,7 +61,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "states": ("placet states > states.mmd",),
     "diff": ("placet diff say-hello", "placet diff say-hello | git apply"),
     "merge": ("placet merge say-hello",),
-    "pr": ("placet pr say-hello",),
+    "pr": ("placet pr say-hello", "placet pr say-hello --receipt"),
+    "verify": (
+        "placet verify say-hello --signers signers",
+        "placet verify refs/placet/receipts/550e8400-1 --signers signers --at main",
+    ),
     "undo": ("placet undo say-hello",),
     "drop": ("placet drop say-hello --reason 'Done by hand'",),
     "replay": ("placet replay say-hello",),
@@ -151,6 +155,7 @@ COMMANDS: Mapping[str, str] = {
     "diff": "placet.cli.branches",
     "merge": "placet.cli.branches",
     "pr": "placet.cli.branches",
+    "verify": "placet.cli.verify",
     "undo": "placet.cli.branches",
     "drop": "placet.cli.branches",
     "config": "placet.cli.settings",
@@ -196,7 +201,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "Branches": (
         "placet diff say-hello | less",
-        ("diff", "merge", "pr", "undo", "drop", "replay", "portal"),
+        ("diff", "merge", "pr", "verify", "undo", "drop", "replay", "portal"),
     ),
     "This machine": (
         "placet config set limits.day_usd 5",

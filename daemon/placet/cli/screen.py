@@ -320,6 +320,7 @@ def _facts(found: ShownCase, vault: Path) -> Iterator[tuple[RenderableType, ...]
         ("portal", found.portal),
         ("approved", found.approved_by),
         ("branch", found.branch if found.commit else ""),
+        ("receipt", found.receipt),
         ("doubts", " ".join(found.doubts)),
         ("note", found.needs if found.state is State.REVIEW else ""),
         ("cost", "" if found.estimate is None else found.estimate.sentence),

@@ -103,7 +103,7 @@ def _saved_so_far(site: Site, case: Case) -> tuple[Repo, str, str]:
     with site.reader(case.trace_id) as reader:
         rows = of_last_mission(reader.activity(case.trace_id, limit=-1))
     made = next((row.details for row in rows if row.action_type == Action.GIT_BRANCH_CREATED), None)
-    repo = _repo_of(site, case, case.request.portal)
+    repo = repo_of(site, case, case.request.portal)
     if made is None:
         raise UserError(
             f"{state_sentence(case)}, and has saved no work yet.",
@@ -183,7 +183,7 @@ def mission_of(site: Site, ident: str, which: Which = open_branch) -> tuple[Case
             f"Look at it: placet show {case.request_id}",
             exit_code=3,
         )
-    return case, branch, _repo_of(site, case, branch.portal)
+    return case, branch, repo_of(site, case, branch.portal)
 
 
 def _work(site: Site, case: Case, branch: Branch, repo: Repo) -> Work:
@@ -191,7 +191,7 @@ def _work(site: Site, case: Case, branch: Branch, repo: Repo) -> Work:
     return Work(case, branch, repo, site.vault, site.state.folder, keeps, site.say)
 
 
-def _repo_of(site: Site, case: Case, portal: str) -> Repo:
+def repo_of(site: Site, case: Case, portal: str) -> Repo:
     """Return the repository of a case's work; raises UserError (exit code 2) where it is gone."""
     config = site.in_force().config
     if portal and portal not in config.portals:

@@ -167,6 +167,7 @@ class ShownCase(CaseLine):
     daemon: bool
     journal: tuple[Row, ...]
     plan_digest: str
+    receipt: str
     asking_text: str | None
     request_text: str | None
     plan_text: str | None
@@ -652,6 +653,7 @@ def show(site: Site, ident: str) -> ShownCase:
         daemon=site.daemon is not None,
         journal=rows,
         plan_digest=digest,
+        receipt=case.outcome.receipt,
         asking_text=_decoded(asking),
         request_text=_decoded(request),
         plan_text=_decoded(plan),

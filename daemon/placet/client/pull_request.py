@@ -42,9 +42,16 @@ class Pushed:
 
 
 def push_for_review(
-    site: Site, ident: str, say: Callable[[str], None], on_progress: Callable[[str], None]
+    site: Site,
+    ident: str,
+    say: Callable[[str], None],
+    on_progress: Callable[[str], None],
+    *,
+    receipt: bool = False,
 ) -> Pushed:
     """Push the branch of a request and open a draft for it, unless its report names one already.
+
+    With `receipt` push the mission's receipt, too.
 
     `say` and `on_progress` are as in `push_branch`. Raises UserError where there is no branch to
     push or no remote, and where the remote, a hook or the program for pull requests refuses.
@@ -56,13 +63,19 @@ def push_for_review(
         raise UserError(
             f"{branch.name} is merged already.", f"Look at it: placet show {case.request_id}"
         )
+    if receipt and not branch.receipt:
+        raise UserError(
+            f"{case.request_id} has no receipt: its approval was not signed.",
+            f"Push the branch alone: placet pr {case.request_id}",
+        )
     remote, default = remote_of(repo)
     if not remote:
         raise UserError(
             f"{repo.path} has no remote to push to.",
             f"Add one: {repo.command_line} remote add origin URL",
         )
-    lines = push_branch(repo, remote, branch.name, say, on_progress)
+    also = branch.receipt if receipt else ""
+    lines = push_branch(repo, remote, branch.name, say, on_progress, also)
     create = last_address([line for line in lines if line.startswith("remote:")])
     with Vault(site.vault) as folder:
         report = read_note(text_if_readable(folder, branch.report_path) or b"")

@@ -11,7 +11,7 @@ from placet.activity import Action, CommittedRow
 from placet.case.case import Case
 from placet.case.continued_request import continued_request
 from placet.case.explain import advice, explain_state, of_last_mission, what_happened
-from placet.case.life_cycle import DRAFTING, State
+from placet.case.life_cycle import DRAFTING, OVER, State
 from placet.case.notes import DRAFT, body_of, inspect_note
 from placet.case.sorting import text_back
 from placet.case.waiting import WaitReason
@@ -169,6 +169,8 @@ def why(site: Site, ident: str) -> WhySo:
         ]
         found = _reasons(site, reader, case, notices)
         reasons, following = found.why, found.next
+        if case.outcome.receipt and case.state in OVER:
+            reasons = [*reasons, f"Its receipt: {case.outcome.receipt}"]
         intents = waiting_in(site.state.intents)
         if waiting := [one for one in intents if one.trace_id == case.trace_id]:
             reasons = [f"`placet {waiting[-1].what}` waits for the daemon.", *reasons]

@@ -21,9 +21,11 @@ def push_branch(
     branch: str,
     say: Callable[[str], None],
     on_progress: Callable[[str], None],
+    receipt: str = "",
 ) -> list[str]:
     """Push a branch to the branch of the same name; return what the remote and the hook said.
 
+    The ref `receipt`, if given, is pushed with it.
     `say` is told each of these lines at once, `on_progress` git's progress line. Never
     forces, and pushes no tag and no submodule. Raises UserError if the remote or the hook refuses,
     or cannot be reached.
@@ -52,7 +54,7 @@ def push_branch(
     try:
         with git.Repo(repo.path, expand_vars=False) as opened:
             results = opened.remote(remote).push(
-                f"refs/heads/{branch}:refs/heads/{branch}",
+                [f"{ref}:{ref}" for ref in (f"refs/heads/{branch}", receipt) if ref],
                 progress=progress,
                 no_follow_tags=True,
                 recurse_submodules="no",

@@ -6,6 +6,7 @@ on this machine counts, whatever that file says.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ VERIFY_S = 5.0
 SIGN_S = 120.0
 """Seconds that a signature may take: somebody may have to type a passphrase or touch a token."""
 KEYGEN = "ssh-keygen"
+OWN_KEY = "receipt_key"
+"""Name of the daemon's private key in the state folder. It signs receipts, and approves nothing."""
 
 
 class NotSigned(Exception):  # noqa: N818 - named for what is the case
@@ -88,7 +91,7 @@ def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = N
         raise NotSigned("The key does not say that its holder confirmed this signature.")
     with tempfile.TemporaryDirectory(prefix="placet-") as folder:
         lists, file = Path(folder, "signers"), Path(folder, "signature")
-        lists.write_text(f"{signer.line(namespace)}\n")
+        lists.write_bytes(f"{signer.line(namespace)}\n".encode())
         file.write_text(armour)
         words = ["-f", str(lists), "-I", signer.name, "-n", namespace, "-s", str(file)]
         done = _keygen(["-Y", "verify", *words], text, VERIFY_S)
@@ -126,6 +129,25 @@ def sign(key: Path, text: str, namespace: str = NAMESPACE) -> str:
     return done.stdout
 
 
+def own_key(folder: Path) -> Path:
+    """Return the daemon's key in the state folder; without one, make it.
+
+    Raises NotSigned, UserError or OSError where that is impossible.
+    """
+    key = folder / OWN_KEY
+    if os.path.exists(key):
+        return key
+    with one_writer(key), tempfile.TemporaryDirectory(dir=folder) as made:
+        new = Path(made, OWN_KEY)
+        words = ["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(new)]
+        done = _keygen(words, "", VERIFY_S)
+        if done.returncode:
+            raise NotSigned(f"`{KEYGEN}` made no key: {_last_line(done)}")
+        if not os.path.exists(key):  # another mission may have made it
+            put(key, new.read_bytes())
+    return key
+
+
 def _keygen(words: Sequence[str], text: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run ssh-keygen on a text. Raises NotSigned where it is missing, or takes too long."""
     try:
@@ -133,7 +155,8 @@ def _keygen(words: Sequence[str], text: str, timeout_s: float) -> subprocess.Com
             [KEYGEN, *words],
             input=text,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
             timeout=timeout_s,
             check=False,
         )

@@ -14,6 +14,7 @@ from placet.agent.instruction_notes import digests_of, notes_of_agent
 from placet.agent.mission_end import bug_result
 from placet.agent.planner import Assignment
 from placet.agent.ports import Ports
+from placet.agent.receipt import with_receipt
 from placet.agent.record import Postponed, Record
 from placet.agent.report import ReportData, asked_section, outcome_of
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson
@@ -73,9 +74,13 @@ MAX_ROWS = 10_000
 
 
 def report(ports: Ports, mission: Mission, ended: MissionResult) -> MissionEnded:
-    """Return the end of a mission as the loop takes it, with its report."""
+    """Return the end of a mission as the loop takes it, with its report, and write its receipt.
+
+    Raises Postponed where the receipt cannot be written.
+    """
     case, moment = mission.case, ports.clock.wall()
     record = Record.load(ports.journal, case, case.generation, ports.clock)
+    ended = with_receipt(ports, mission, record, ended)
     with ports.journal.read() as reader:
         rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True)
         costs = reader.calls.mission_costs(mission.complexity.value)

@@ -54,11 +54,14 @@ class Signer:
         return f"{self.name} {','.join(options)} {key} {page}{self.comment}".rstrip()
 
 
-def parse_signers(raw: bytes) -> tuple[Signer, ...]:
-    """Return the signers of a list.
+def parse_signers(
+    raw: bytes, namespace: str = NAMESPACE, *, mixed: bool = False
+) -> tuple[Signer, ...]:
+    """Return the signers of a list whose signatures are for a namespace.
 
-    Raises ValueError, in a sentence that names the line, for a list of which any line is not as it
-    should be: half a list is none.
+    A `mixed` list may have lines for other namespaces. A line without `namespaces` is for
+    approvals. Raises ValueError, in a sentence that names the line, for a list of which any line is
+    not as it should be: half a list is none.
     """
     if len(raw) > MAX_BYTES:
         raise ValueError(f"It is longer than {MAX_BYTES // 1024} KiB.")
@@ -72,16 +75,21 @@ def parse_signers(raw: bytes) -> tuple[Signer, ...]:
         if not text or text.startswith("#"):
             continue
         try:
-            signer = _signer(text)
+            signer = _signer(text, namespace)
         except ValueError as error:
             raise ValueError(f"Line {number}: {error}") from error
+        if signer is None and mixed:
+            continue
+        if signer is None:
+            why = f'the key is not for approvals: namespaces="{NAMESPACE}".'
+            raise ValueError(f"Line {number}: {why}")
         if signer.key in found:
             raise ValueError(f"Line {number}: this key is in the list already.")
         found[signer.key] = signer
     return tuple(found.values())
 
 
-def _signer(line: str) -> Signer:
+def _signer(line: str, namespace: str) -> Signer | None:
     found = _LINE.fullmatch(line)
     if found is None:
         raise ValueError("this is not a name, a kind of key and a key.")
@@ -91,8 +99,8 @@ def _signer(line: str) -> Signer:
             f"{name!r} is not a name: only small letters, digits and . _ @ - may be in it."
         )
     options = dict(_options(found["options"] or ""))
-    if NAMESPACE not in options.get("namespaces", NAMESPACE).split(","):
-        raise ValueError(f'the key is not for approvals: namespaces="{NAMESPACE}".')
+    if namespace not in options.get("namespaces", NAMESPACE).split(","):
+        return None
     key = read_key(found["kind"], found["key"])
     origin = ""
     if rp_id := rp_id_of(key) if found["kind"] == PASSKEY else "":

@@ -1,0 +1,199 @@
+"""Check a receipt as a stranger would: with git, OpenSSH, and a list of signers of one's own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from placet.case.receipt import (
+    LIST,
+    NAMESPACE,
+    STATED,
+    Receipt,
+    names_of,
+    read_receipt,
+    why_outside,
+)
+from placet.codec import sha256
+from placet.errors import PlacetError, UserError
+from placet.git.receipt import changes_between, is_older, parents_in, receipt_files
+from placet.git.repository import resolve
+from placet.git.run import GitError, Repo
+from placet.host.signers import KEYGEN, NotSigned, verify
+from placet.note.frontmatter import read_note
+from placet.note.paths import show
+from placet.plan import statement
+from placet.plan.allowed_signers import Signer, parse_signers
+from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.scope import Scope
+from placet.plan.sshsig import read_signature
+from placet.plan.statement import read_statement
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+class NotHeld(PlacetError):  # noqa: N818 - named for what is the case
+    """The first thing of a receipt that does not hold, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A receipt of which everything holds.
+
+    `signers` are the name and fingerprint of each approval's key, as the checker's list has them.
+    """
+
+    receipt: Receipt
+    signers: tuple[str, ...]
+
+
+def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verified:
+    """Return what the receipt at `rev` proves. `listed` are the signers whom the checker trusts.
+
+    `at` is a commit, such as a squashed merge, that has to change exactly what the mission changed.
+    Raises NotHeld for anything that does not hold, UserError for a commit that is not here or a
+    list that cannot be used.
+    """
+    commit, merged = _commit(repo, rev), _commit(repo, at) if at else ""
+    if shutil.which(KEYGEN) is None:
+        raise UserError(
+            f"`{KEYGEN}` is not installed.", "Install OpenSSH 8.9 or newer.", exit_code=2
+        )
+    try:
+        people = parse_signers(listed, mixed=True)
+        daemons = parse_signers(listed, NAMESPACE, mixed=True)
+    except ValueError as error:
+        raise UserError(
+            f"The list of signers cannot be used: {error}", "Correct that line.", exit_code=2
+        ) from error
+    try:
+        files = receipt_files(repo, commit)
+        raw = files.get(STATED, b"")
+        _signed(raw, files, f"{STATED}.sig", daemons, NAMESPACE)
+        receipt = read_receipt(raw)
+        signers, scope = _approved(repo, files, receipt, people)
+        _in_scope(repo, commit, receipt, scope)
+        if merged:
+            _must_be_same(repo, merged, receipt, scope)
+    except ValueError as error:
+        raise NotHeld(
+            f"{show(rev)} is not a receipt that this version of placet can read."
+        ) from error
+    except GitError as error:
+        why = show(error.stderr.splitlines()[-1])
+        raise NotHeld(f"git cannot read all of it in this repository: {why}.") from error
+    return Verified(receipt, signers)
+
+
+def _commit(repo: Repo, rev: str) -> str:
+    if (found := resolve(repo, rev)) is None:
+        raise UserError(
+            f"There is no commit {show(rev)} in {repo.path}.",
+            f"Fetch it: {repo.command_line} fetch origin 'refs/placet/receipts/*:refs/placet/"
+            "receipts/*'",
+            exit_code=3,
+        )
+    return found
+
+
+def _must(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise NotHeld(otherwise)
+
+
+def _signed(
+    text: bytes, files: Mapping[str, bytes], name: str, signers: Sequence[Signer], namespace: str
+) -> Signer:
+    """Return whose signature of a text a file of the receipt has. Raises ValueError or NotHeld."""
+    armour = files.get(name, b"").decode("ascii")
+    key = read_signature(armour).key
+    signer = next((one for one in signers if one.key == key), None)
+    if signer is None:
+        raise NotHeld(f'{name} is by a key that your list does not have for "{namespace}".')
+    try:
+        verify(text.decode(), armour, [signer], namespace)
+    except NotSigned as error:
+        raise NotHeld(f"{name}: {error}") from error
+    return signer
+
+
+def _approved(
+    repo: Repo, files: Mapping[str, bytes], receipt: Receipt, people: Sequence[Signer]
+) -> tuple[tuple[str, ...], Scope]:
+    """Return the signers of a receipt's approvals, and the scope of the last one."""
+    numbers = range(1, len(receipt.approvals) + 1)
+    wanted = {name for number in numbers for name in names_of(number)}
+    _must(bool(wanted), "The receipt has no approval.")
+    wanted |= {LIST, STATED, f"{STATED}.sig"}
+    for name in sorted(wanted ^ {*files}):
+        _must(name not in wanted, f"The receipt lacks {name}.")
+        raise NotHeld(f"The receipt has a file that does not belong to it: {show(name)}.")
+    signers, plan = [], b""
+    for number, named in zip(numbers, receipt.approvals, strict=True):
+        name, signature, plan_name = names_of(number)
+        text, plan = files[name], files[plan_name]
+        _must(text == named.statement.encode(), f"{name} is not the one that {STATED} has.")
+        try:
+            signer = _signed(text, files, signature, people, statement.NAMESPACE)
+        except ValueError as error:
+            raise NotHeld(f"{signature} is not an SSH signature.") from error
+        stated = read_statement(text.decode())
+        if stated is None:
+            raise NotHeld(f"{name} is not a statement of placet.")
+        _must(sha256(plan) == stated.digest, f"{plan_name} is not the text that {name} approves.")
+        same = (stated.trace_id, stated.request_id) == (receipt.trace_id, receipt.request_id)
+        _must(same, f"{name} is about another request.")
+        # placet keeps a vault's history: its notes may move on while a plan waits
+        in_vault = "\nthis vault, base " in stated.lines
+        on_base = stated.base_commit in ("none", receipt.base) or (
+            in_vault and is_older(repo, stated.base_commit, receipt.base)
+        )
+        _must(on_base, f"{name} approves work on {stated.base_commit[:12]}, not on this base.")
+        signers.append(f"{signer.name} {signer.fingerprint}")
+    try:
+        return tuple(signers), parse_plan(read_note(plan).body, None).scope
+    except PlanProblems as error:
+        raise NotHeld(f"{plan_name} is not a plan that this version of placet can read.") from error
+
+
+def _in_scope(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> None:
+    """Check that the mission's commits, and no others, lead from base to tip inside the scope.
+
+    Each commit is checked: what one adds outside, a later one may take back.
+    """
+    chain = [receipt.base, *receipt.commits, commit]
+    _must(all(map(_COMMIT.fullmatch, chain)), f"{STATED} names no commits.")
+    _must(chain[-2] == receipt.tip, f"The mission's commits do not end at {receipt.tip[:12]}.")
+    parents = parents_in(repo, chain)
+    for before, sha in pairwise(chain):
+        only = f"The commit {sha[:12]} is not on top of {before[:12]} alone"
+        _must(parents.get(sha) == (before,), f"{only}: the history is not the mission's.")
+    for before, sha in pairwise(chain[:-1]):
+        for change in changes_between(repo, before, sha):
+            why = why_outside(scope, change)
+            _must(not why, f"The commit {sha[:12]} leaves the approved scope: {why}")
+    same = changes_between(repo, receipt.base, receipt.tip) == receipt.files
+    _must(same, f"{STATED} names other changes than the commits have.")
+
+
+def _must_be_same(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> None:
+    """Check that a commit, or it with those before it, changes exactly what the mission did.
+
+    There may be as many as the mission has. Each has to stay inside the scope and have one parent;
+    a merge may have the mission's tip as its second.
+    """
+    at = commit
+    for _ in receipt.commits:
+        parents = parents_in(repo, [at])[at]
+        is_merge = at == commit and parents[1:] == (receipt.tip,)
+        if len(parents) != 1 and not is_merge:
+            break
+        if any(why_outside(scope, one) for one in changes_between(repo, parents[0], at)):
+            break
+        if changes_between(repo, parents[0], commit) == receipt.files:
+            return
+        at = parents[0]
+    raise NotHeld(f"The commit {commit[:12]} does not change exactly what the mission changed.")

@@ -240,7 +240,8 @@ def test_worker_unit_is_hardened_like_daemons() -> None:
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", line.split()[2:]).params
     remote = "ssh://git@vault.example.org/srv/git/work.git"
-    assert given == {"address": address, "slots": 2, "remote": remote, "config": None}
+    own = {"config": None, "signers": None}
+    assert given == {"address": address, "slots": 2, "remote": remote, **own}
     assert "\nEnvironment=PGUSER=%i\n" in texts[1]
     assert "\n#LoadCredential=database-password:%E/placet/database-password\n" in texts[1]
 

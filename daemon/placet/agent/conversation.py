@@ -186,12 +186,8 @@ def rounds(
         ask = replace(base, turns=tuple(turns), max_tokens=size.max_tokens)
         turns = _prepared(ask, iteration, remarks, size, limits, place, stopped)
         ask = replace(ask, turns=tuple(turns))
-        if specs and talk.purpose is not Purpose.EXECUTE:
-            # A small model stays silent, or in its circle, whatever it is told: its server has to
-            # make it call something, or submit a plan.
-            in_circle = in_circle or limits.nudged
-            only = (talk.tools[SUBMIT_PLAN.name].spec(),) if in_circle else specs
-            ask = replace(ask, tools=only, must_call=in_circle or is_silent)
+        in_circle = in_circle or limits.nudged
+        ask = _urged(ask, talk, in_circle=in_circle, is_silent=is_silent)
         reply = ask_model(
             limits.ports,
             ask,
@@ -218,6 +214,17 @@ def rounds(
             is_first = all(step.calls for step in limits.history.steps)
             turns += _correction(_flaw(talk, reply) or talk.silence[is_first], stopped)
         limits.history = limits.history.with_step(stopped)
+
+
+def _urged(ask: Ask, talk: Conversation, *, in_circle: bool, is_silent: bool) -> Ask:
+    """Return what a planner is asked that was silent, or goes in a circle.
+
+    A small model stays so, whatever it is told. Its server makes it call a tool, or submit a plan.
+    """
+    if not ask.tools or talk.purpose is Purpose.EXECUTE:
+        return ask
+    tools = (talk.tools[SUBMIT_PLAN.name].spec(),) if in_circle else ask.tools
+    return replace(ask, tools=tools, must_call=in_circle or is_silent)
 
 
 def _flaw(talk: Conversation, reply: Reply) -> str:

@@ -61,7 +61,7 @@ def change_list(path: Path, change: Callable[[tuple[Signer, ...]], Sequence[Sign
     with one_writer(path):
         new = as_text(change(read_list(path)))
         try:
-            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            lines = path.read_bytes().splitlines(keepends=True) if os.path.exists(path) else []
             put(path, b"".join(line for line in lines if line.startswith(b"#")) + new, mode=0o644)
         except OSError as error:
             raise cannot_write(path, error) from error

@@ -258,7 +258,7 @@ def test_removed_signer_starts_nothing(vault: TestVault) -> None:
     vault.click("resume")
     vault.here()
     assert not begun(vault)
-    assert "not accepted on this machine" in vault.plan().read_text()
+    assert "The key of anna is no longer accepted here" in vault.plan().read_text()
 
 
 def test_approval_from_before_needs_a_signature(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from placet.host import signers
 from placet.host.state import expand_home
 from placet.note.paths import SIGNERS_PATH
 from placet.plan.allowed_signers import NAME, Signer, read_key
+from placet.plan.sshsig import read_signature
 from placet.plan.statement import read_statement
 
 HOW_TO_SET_KEY = "Name one: placet config set approval.key ~/.ssh/id_ed25519"
@@ -63,12 +64,11 @@ def signature_for(site: Site, case: Case, digest: str, remarks: Sequence[str]) -
         text = statement_for(site, case, digest)
         site.say(f"Signing with {key}.")
         made = signers.sign(key, text)
-    try:
-        signers.verify(text, made, signers.read_list(site.state.signers))
-    except signers.NotSigned as error:
+    if read_signature(made).key not in {one.key for one in listed(site)}:
         raise UserError(
-            str(error), "Let your key approve here: placet signer add NAME KEYFILE"
-        ) from error
+            "Your key was not accepted on this machine.",
+            "Let it approve here: placet signer add NAME KEYFILE",
+        )
     return made
 
 

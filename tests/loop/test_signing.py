@@ -156,6 +156,7 @@ def test_moved_plan_waits_and_says_for_what(vault: TestVault) -> None:
     vault.here()
     text = vault.active().read_text()
     assert "**Waits for a signature.** Approve it on the board, or type: `placet approve" in text
+    assert "it waits for a signature" in vault.click("why", "say-hello").stdout
     vault.click("approve", "say-hello", "--yes")
     vault.here()
     assert "execution.completed" in vault.actions()

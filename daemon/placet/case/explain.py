@@ -17,7 +17,7 @@ from placet.case.sorting import text_back
 from placet.chat.messages import ModelErrorKind
 from placet.errors import ENDS, End, FailureClass, helps
 from placet.note.escape import cell, code, literal
-from placet.note.paths import show
+from placet.note.paths import Folder, show
 from placet.plan.plan import Plan
 from placet.wording import at_most, counted, some_of
 
@@ -82,6 +82,8 @@ def _in_review(case: Case, rows: Rows) -> Explained:
     why = (
         f"Revision {plan.revision} of its plan waits for you since {case.since}: {show(plan.path)}"
     )
+    if case.must_sign and plan.path.startswith(f"{Folder.ACTIVE}/"):
+        why += ". You moved it there, but approvals are signed here: it waits for a signature."
     edited = Action.PLAN_CHANGED_AFTER_APPROVAL
     returned = (Action.PLAN_REFUSED, Action.PLAN_DRIFTED)
     gone_on = [row for row in rows if row.action_type not in returned or "reason" in row.details]

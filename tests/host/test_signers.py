@@ -32,7 +32,7 @@ def test_signature_of_an_accepted_key_counts(key: Path, armour: str) -> None:
     (anna,) = known = parse_signers(line_of(key).encode())
     signed = verify(TEXT, armour, known)
     assert (signed.signer, signed.key, signed.flags) == ("anna", anna.fingerprint, None)
-    assert (signed.statement, signed.armour) == (TEXT, armour)
+    assert (signed.statement, signed.signature) == (TEXT, armour)
 
 
 @pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
@@ -90,7 +90,7 @@ def test_signature_for_anything_else_is_refused(key: Path, armour: str, tmp_path
 
 def test_expired_key_does_not_count(key: Path, armour: str) -> None:
     expired = parse_signers(line_of(key, options='valid-before="20200101"').encode())
-    with pytest.raises(NotSigned, match="does not hold"):
+    with pytest.raises(NotSigned, match="has expired: valid-before is 20200101"):
         verify(TEXT, armour, expired)
     verify(TEXT, armour, parse_signers(line_of(key, options='valid-after="20200101"').encode()))
 

@@ -33,7 +33,7 @@ from placet.plan.statement import Terms, statement
 from vaultkit import TestVault
 
 TRACE = "550e8400-e29b-41d4-a716-446655440000"
-REF = f"{RECEIPTS}550e8400-1"
+REF = f"{RECEIPTS}550e8400-2"
 WRITE = ("src/app.py", "docs/**", "link")
 FILES = {"src/app.py": "a = 1\n", "secret.txt": "s\n", "docs/a.md": "a\n", "docs/b.md": "b\n"}
 

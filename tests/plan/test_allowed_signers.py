@@ -36,7 +36,7 @@ def test_list_is_read_and_written_alike(key: Path) -> None:
         (lambda line: line.replace("AAAA", "AAA"), "damaged"),
         (lambda line: line.replace("anna", "anna cert-authority"), "does not know the option"),
         (lambda line: line.replace("anna", 'anna namespaces="git"'), "is not for approvals"),
-        (lambda line: line.replace("anna", 'anna valid-before="soon"'), "does not know the option"),
+        (lambda line: line.replace("anna", 'anna valid-before="soon"'), "is a day, such as"),
         (lambda line: line + line, "Line 2: this key is in the list already"),
         (lambda _: "anna\n", "is not a name, a kind of key and a key"),
         (lambda _: "x" * 300_000, "longer than"),

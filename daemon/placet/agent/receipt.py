@@ -105,7 +105,7 @@ def _files(ports: Ports, signed: tuple[Signed, ...], stated: str) -> dict[str, b
             text = reader.text(said.digest) if said is not None else None
             if text is None:
                 raise BodyDamaged("the text of a signed approval is gone")
-            parts = (one.statement.encode(), one.armour.encode(), text)
+            parts = (one.statement.encode(), one.signature.encode(), text)
             files |= dict(zip(names_of(number), parts, strict=True))
     state = ports.worktrees.parent
     armour = sign(own_key(state), stated, NAMESPACE)

@@ -66,7 +66,9 @@ def signed_or_moved(case: Case, lines: Sequence[str]) -> tuple[str, ...]:
     """Return what a person can do: where approvals are signed, a move approves nothing."""
     if not case.must_sign:
         return tuple(lines)
-    how = f"**Approve**: on the board, or type `placet approve {case.request_id}`. It is signed."
+    how = (
+        f"**Approve**: on the board, or type `placet approve {case.request_id}`. Your key signs it."
+    )
     return tuple(how if line.startswith("**Approve") else line for line in lines)
 
 

@@ -196,8 +196,8 @@ class Signed:
     key: str
     statement: str
     """The text that was signed (`plan/statement.py`)."""
-    armour: str
-    """The signature as `ssh-keygen` writes it."""
+    signature: str
+    """As `ssh-keygen` writes it."""
     flags: int | None = None
     origin: str = ""
 

@@ -224,9 +224,10 @@ def _request_gone(d: DecisionBuilder, g: RequestGone) -> None:
 def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
     plan, person, request = g.note, g.person, d.case.request
     text, left_out = g.approved.text, g.approved.plan.left_out
+    by = person.who if g.signed is None else g.signed.signer
     d.void_work()
     d.set(
-        approval=Approval(g.approved.digest, person.who, d.now, g.level, plan.meaning),
+        approval=Approval(g.approved.digest, by, d.now, g.level, plan.meaning),
         first_approved=plan.digest,
         stop="",
         stopped_by=SOMEBODY,
@@ -258,7 +259,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
         **d.sign(g.signed),
     )
     d.set(rejection=Rejection())
-    stamps = {**d.plan_status, "approved_by": person.who, "approved_at": d.now}
+    stamps = {**d.plan_status, "approved_by": by, "approved_at": d.now}
     d.stamp_plan(plan, {**stamps, **_NO_REJECTION, **cleared_decision(plan)})
     d.write_box(plan)
     d.move(plan, Folder.ACTIVE)

@@ -108,7 +108,7 @@ class DecisionBuilder:
             "signer": signed.signer,
             "key": signed.key,
             "statement": self.text(signed.statement.encode()),
-            "signature": self.text(signed.armour.encode()),
+            "signature": self.text(signed.signature.encode()),
         }
 
     def row(self, action: Action, entity: Entity, actor: Actor, **metadata: Any) -> None:

@@ -127,7 +127,8 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
     # a weaker box was not shown: the mission waits for the former one
     level = max(former.level, g.level)
     meaning = plan_meaning(g.written)
-    d.set(approval=Approval(asking.amended, person.who, d.now, level, meaning), signed=signed)
+    by = person.who if g.signed is None else g.signed.signer
+    d.set(approval=Approval(asking.amended, by, d.now, level, meaning), signed=signed)
     if d.case.plan.digest == before:  # no person edited it
         d.set_plan(digest=asking.amended)
     d.by_human(
@@ -144,7 +145,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
         # an edited one has no effect, and stays; that is shown as any edit during the run
         d.write_box(plan, new=g.written)
     if plan is not None:
-        stamps = {**d.plan_status, "approved_by": person.who, "approved_at": d.now}
+        stamps = {**d.plan_status, "approved_by": by, "approved_at": d.now}
         d.stamp_plan(plan, stamps)
 
 

@@ -25,7 +25,8 @@ class Lenient(dict[str, Any]):
 
 def by(data: Mapping[str, Any]) -> str:
     """Return whose act a row is."""
-    return f"by {data['reviewed_by']}"
+    signed = f", signed by {data['signer']}" if "signer" in data else ""
+    return f"by {data['reviewed_by']}{signed}"
 
 
 def answer_kind(data: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ def merge_command(site: Site, ident: str, here: bool, yes: bool, as_json: bool) 
     before, branch, _ = mission_of(site, ident)
     sha, onto = merge(site, ident, here=here, ask=ask)
     what = (
-        f"merged into {onto}: {sha[:12]} (not signed; your hooks did not run)."
+        f"merged into {onto}: {sha[:12]} (the merge commit is not signed; your hooks did not run)."
         if branch.portal
         else f"your notes have it now: {sha[:12]} on {onto}."
     )

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import click
 
+from placet.case.receipt import DAEMON
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import agreed, out, say
-from placet.client.signing import accept_signers, add_signer, listed, remove_signer, to_accept
+from placet.client.signing import (
+    accept_signers,
+    add_signer,
+    daemons_key,
+    listed,
+    remove_signer,
+    to_accept,
+)
 from placet.client.site import Site
 from placet.note.paths import show as visible
 from placet.plan.allowed_signers import Signer
@@ -45,7 +53,10 @@ def signer_list_command(site: Site, as_json: bool) -> None:
         {"name": one.name, "key": one.fingerprint, "origin": one.origin, "comment": one.comment}
         for one in found
     ]
-    out("\n".join(map(_line, found)) or "No signers.", facts, as_json=as_json)
+    lines = [*map(_line, found)] or ["No signers."]
+    if own := daemons_key(site):
+        lines.append(f"{DAEMON}  {own}  the daemon's own key, for receipts")
+    out("\n".join(lines), facts, as_json=as_json)
     change = to_accept(site)
     if change.added or change.removed:
         say(
@@ -57,7 +68,7 @@ def signer_list_command(site: Site, as_json: bool) -> None:
 @click.argument("name", metavar="NAME")
 @site_option
 def signer_remove_command(site: Site, name: str) -> None:
-    """Take a signer's keys away. What they signed and has not begun does not run."""
+    """Take a signer's keys away. A plan that they signed and that has not started comes back."""
     _print("removed", remove_signer(site, name))
 
 

@@ -32,8 +32,8 @@ from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
 from placet.host.plugins import CHECKS, loaded
-from placet.host.signers import keygen_problem
-from placet.host.state import StateFolder, synced
+from placet.host.signers import key_of, keygen_problem
+from placet.host.state import StateFolder, expand_home, synced
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
 from placet.journal.reader import open_reader
@@ -148,6 +148,15 @@ def _signing_lines(site: Site, config: Config) -> Iterator[Finding]:
     if change.added or change.removed:
         found = "System/allowed_signers differs from what was accepted on this machine"
         yield finding("signers", "warn", found, "placet signer accept")
+    named = config.approval.key
+    if named and (mine := key_of(expand_home(named))) not in {one.fingerprint for one in signers}:
+        found = "is not among the signers" if mine else "is not the file of an SSH key"
+        helps = (
+            f"placet signer add NAME {quote(named)}"
+            if mine
+            else "placet config set approval.key FILE"
+        )
+        yield finding("signing", "warn", f"approval.key, {named}, {found}", helps)
     if not signers:
         state: Verdict = "bad" if config.approval.signed else "warn"
         yield finding("signers", state, "nobody can sign", "placet signer add NAME KEYFILE")

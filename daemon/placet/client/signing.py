@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placet.case.case import Case
+from placet.case.receipt import DAEMON
 from placet.client.site import ANSWER_S, Site
 from placet.errors import UserError
 from placet.host import signers
@@ -58,7 +59,7 @@ def signature_for(site: Site, case: Case, digest: str, remarks: Sequence[str]) -
         if remarks:
             raise UserError(
                 "A signed approval takes no remark: a remark changes the text.",
-                "Write it into the plan, then approve the plan as it is.",
+                "Write it into the plan, below `## Review Comments`, then approve.",
                 exit_code=2,
             )
         text = statement_for(site, case, digest)
@@ -109,18 +110,28 @@ def listed(site: Site) -> tuple[Signer, ...]:
     return signers.read_list(site.state.signers)
 
 
+def daemons_key(site: Site) -> str:
+    """Return the fingerprint of the daemon's own key, empty while it has none."""
+    return signers.key_of(site.state.folder / signers.OWN_KEY)
+
+
 def add_signer(site: Site, name: str, file: Path) -> Signer:
     """Let somebody approve: add a public key to the vault's list, and accept it here.
 
     Raises UserError for a name or a file that cannot be used.
     """
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or name == DAEMON:
         raise UserError(
-            f"{name!r} is not a name: only small letters, digits and . _ @ - may be in it.",
+            f"{name!r} is not a name: it may have lowercase letters, digits and . _ @ -, and "
+            f"{DAEMON!r} is the daemon's.",
             "Choose one like anna, or anna@example.org.",
             exit_code=2,
         )
     new = Signer(name, *_public_key(file))
+    if others := {one.name for one in listed(site) if one.key == new.key} - {name}:
+        raise UserError(
+            f"This key is {others.pop()}'s already.", "See who may sign: placet signer list"
+        )
     _change(site, lambda known: (*(one for one in known if one.key != new.key), new))
     return new
 

@@ -57,7 +57,11 @@ def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verifie
     Raises NotHeld for anything that does not hold, UserError for a commit that is not here or a
     list that cannot be used.
     """
-    commit, merged = _commit(repo, rev), _commit(repo, at) if at else ""
+    fetch = f"{repo.command_line} fetch origin 'refs/placet/receipts/*:refs/placet/receipts/*'"
+    commit = _commit(
+        repo, rev, f"Name the repository: --repository DIR. Or fetch its receipts: {fetch}"
+    )
+    merged = _commit(repo, at, "See the names of commits: git log") if at else ""
     if shutil.which(KEYGEN) is None:
         raise UserError(
             f"`{KEYGEN}` is not installed.", "Install OpenSSH 8.9 or newer.", exit_code=2
@@ -88,14 +92,9 @@ def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verifie
     return Verified(receipt, signers)
 
 
-def _commit(repo: Repo, rev: str) -> str:
+def _commit(repo: Repo, rev: str, helps: str) -> str:
     if (found := resolve(repo, rev)) is None:
-        raise UserError(
-            f"There is no commit {show(rev)} in {repo.path}.",
-            f"Fetch it: {repo.command_line} fetch origin 'refs/placet/receipts/*:refs/placet/"
-            "receipts/*'",
-            exit_code=3,
-        )
+        raise UserError(f"There is no commit {show(rev)} in {repo.path}.", helps, exit_code=3)
     return found
 
 
@@ -196,4 +195,7 @@ def _must_be_same(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> No
         if changes_between(repo, parents[0], commit) == receipt.files:
             return
         at = parents[0]
-    raise NotHeld(f"The commit {commit[:12]} does not change exactly what the mission changed.")
+    raise NotHeld(
+        f"The commit {commit[:12]} does not change exactly what the mission changed. If an older "
+        "commit merged it, name that one."
+    )

@@ -95,9 +95,13 @@ def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = N
         file.write_text(armour)
         words = ["-f", str(lists), "-I", signer.name, "-n", namespace, "-s", str(file)]
         done = _keygen(["-Y", "verify", *words], text, VERIFY_S)
+    if "expired" in done.stderr and signer.before:
+        raise NotSigned(f"The key of {signer.name} has expired: valid-before is {signer.before}.")
     if done.returncode:
+        why = _last_line(done).replace(f"{lists}:1: ", "") or "refused"
         raise NotSigned(
-            f"The signature does not hold, or is of another text ({_last_line(done) or 'refused'})."
+            f"The signature does not hold ({why}). If the plan, the model, the agent's notes or "
+            "the sandbox changed since it was made, approve again."
         )
     return Signed(signer.name, signer.fingerprint, text, armour, found.flags, found.origin)
 
@@ -120,11 +124,14 @@ def sign(key: Path, text: str, namespace: str = NAMESPACE) -> str:
     try:
         done = _keygen(["-q", "-Y", "sign", "-f", str(key), "-n", namespace], text, SIGN_S)
     except NotSigned as error:
-        raise UserError(str(error), "Try again, or approve on the board.") from error
+        raise UserError(
+            str(error), "Install OpenSSH 8.9 or newer, or approve on the board."
+        ) from error
     if done.returncode:
         raise UserError(
             f"{key} did not sign: {_last_line(done)}",
-            f"See whether it is a key: ssh-keygen -l -f {key}",
+            "Give the file of your SSH key: placet config set approval.key FILE. If it is locked: "
+            "ssh-add FILE",
         )
     return done.stdout
 
@@ -148,6 +155,17 @@ def own_key(folder: Path) -> Path:
     return key
 
 
+def key_of(file: Path) -> str:
+    """Return the fingerprint of a key's file, empty where there is none, or it is no key."""
+    if not os.path.isfile(file):
+        return ""
+    try:
+        done = _keygen(["-l", "-f", str(file)], "", VERIFY_S)
+    except NotSigned:
+        return ""
+    return "" if done.returncode else done.stdout.split()[1]
+
+
 def _keygen(words: Sequence[str], text: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run ssh-keygen on a text. Raises NotSigned where it is missing, or takes too long."""
     try:
@@ -163,9 +181,7 @@ def _keygen(words: Sequence[str], text: str, timeout_s: float) -> subprocess.Com
     except subprocess.TimeoutExpired as error:
         raise NotSigned(f"`{KEYGEN}` did not answer within {timeout_s:.0f} s.") from error
     except OSError as error:
-        raise NotSigned(
-            f"`{KEYGEN}` cannot be started ({error.strerror}). Install OpenSSH 8.9 or newer."
-        ) from error
+        raise NotSigned(f"`{KEYGEN}` cannot be started ({error.strerror}).") from error
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:

@@ -164,7 +164,7 @@ class ConfigWatch:
             return
         self._signers = now
         try:
-            written, accepted = ([one.line() for one in read_list(file)] for file in files)
+            written, accepted = ([one.short for one in read_list(file)] for file in files)
         except UserError as error:
             self.say(str(error))
             return

@@ -47,6 +47,7 @@ from placet.chat.messages import Usage
 from placet.chat.prices import cost_usd, is_free
 from placet.disk.errors import Gone, Unreadable
 from placet.host.intents import UnknownIntent
+from placet.host.signers import NotSigned
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
 from placet.loop.outbox import places
 from placet.loop.requests import request_in
@@ -145,7 +146,12 @@ def _wanted(state: LoopState, case: Case, change: Change, intent: Intent) -> Ges
     if isinstance(found, ByHand):
         found = replace(found, person=intent.person)
     if isinstance(found, Approving):
-        found = replace(found, signed=checked(state, case, found, intent.signature))
+        try:
+            found = replace(found, signed=checked(state, case, found, intent.signature))
+        except NotSigned as error:
+            if isinstance(found, ScopeWidened):
+                raise OutdatedError(str(error)) from error
+            return ApprovalRefused(found.note, str(error), intent.person)
     gesture = _fill_in(state, case, found)
     if gesture is None and state.intake.is_certain and state.intake.all_plans_read:
         request = change.notes.request

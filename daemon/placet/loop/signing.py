@@ -13,7 +13,6 @@ from placet.case.callout import complexity_in
 from placet.case.case import Case, Signed
 from placet.case.commands import Decision
 from placet.case.events import Approving, PlanApproved
-from placet.case.intents import OutdatedError
 from placet.case.sorting import CaseNotes
 from placet.case.transitions import target
 from placet.chat.guards import iteration_cap
@@ -26,6 +25,7 @@ from placet.note.frontmatter import read_note
 from placet.plan.plan import agent_steps
 from placet.plan.statement import Terms, read_statement
 from placet.tools.registry import PLANNABLE
+from placet.wording import one_line
 
 NOT_SIGNED = "Approvals are signed here, and this one is not."
 OTHER_TERMS = (
@@ -41,12 +41,24 @@ def restated(state: LoopState, case: Case, its: CaseNotes) -> Decision | None:
     """
     settings = state.ports.config.approval
     lines = _lines(state, case, its) if settings.is_on else ""
-    stated, now = read_statement(case.to_sign), case.to_sign
-    if lines != (stated.lines if stated is not None else ""):
-        now = _with_nonce(state.ports, lines) if lines else ""
+    now = case.to_sign
+    if not lines:
+        now = ""
+    elif not _says(state.ports, now, lines):
+        now = f"{lines}nonce {_restored(state.ports)}-{secrets.token_hex(16)}\n"
     if (settings.signed, now) == (case.must_sign, case.to_sign):
         return None
     return Decision(replace(case, must_sign=settings.signed, to_sign=now), ())
+
+
+def _says(ports: Ports, statement: str, lines: str) -> bool:
+    """Return whether a statement has these lines, and is of this journal."""
+    stated = read_statement(statement)
+    return (
+        stated is not None
+        and stated.lines == lines
+        and stated.nonce.startswith(f"{_restored(ports)}-")
+    )
 
 
 def _lines(state: LoopState, case: Case, its: CaseNotes) -> str:
@@ -61,11 +73,6 @@ def _lines(state: LoopState, case: Case, its: CaseNotes) -> str:
         return "" if isinstance(approved, str) else _terms(state.ports, case, approved.text)
     except (OSError, UserError):  # the agent's notes cannot be read
         return ""
-
-
-def _with_nonce(ports: Ports, lines: str) -> str:
-    """Return a statement with a nonce: it counts once, and not after the journal was restored."""
-    return f"{lines}nonce {_restored(ports)}-{secrets.token_hex(16)}\n"
 
 
 def _restored(ports: Ports) -> int:
@@ -104,23 +111,21 @@ def _terms(ports: Ports, case: Case, text: bytes) -> str:
 def checked(state: LoopState, case: Case, approval: Approving, armour: str) -> Signed | None:
     """Return the verified signature of an approval; None for one that has none and needs none.
 
-    Raises OutdatedError for one that does not count.
+    Raises NotSigned for one that does not count.
     """
     ports = state.ports
     if not armour:
         if ports.config.approval.signed:
-            raise OutdatedError(f"{NOT_SIGNED} Type: placet approve {case.request_id}")
+            raise NotSigned(NOT_SIGNED)
         return None
-    stated = read_statement(case.to_sign)
-    text = approval.approved.text if isinstance(approval, PlanApproved) else approval.written
-    now = _terms(ports, case, text or state.text(case.asking.amended if case.asking else ""))
-    if stated is None or stated.lines != now or not stated.nonce.startswith(f"{_restored(ports)}-"):
-        state.record(Decision(replace(case, to_sign=_with_nonce(ports, now)), ()))
-        raise OutdatedError(f"{OTHER_TERMS} Read it as it is now, and approve it again.")
+    text = approval.approved.text if isinstance(approval, PlanApproved) else b""
+    now = text or state.text(case.asking.amended if case.asking is not None else "")
     try:
+        if not _says(ports, case.to_sign, _terms(ports, case, now)):
+            raise NotSigned(OTHER_TERMS)
         return verify(case.to_sign, armour, read_list(ports.worktrees.parent / SIGNERS))
-    except (NotSigned, UserError) as error:
-        raise OutdatedError(f"{error} Nothing was approved.") from error
+    except (OSError, UserError) as error:
+        raise NotSigned(one_line(str(error))) from error
 
 
 def why_unsigned(state: LoopState, case: Case) -> str:

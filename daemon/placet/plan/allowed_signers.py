@@ -40,6 +40,13 @@ class Signer:
     before: str = ""
 
     @property
+    def short(self) -> str:
+        """Who it is, with which key, for the journal."""
+        until = f" until {self.before}" if self.before else ""
+        page = f" on {self.origin}" if self.origin else ""
+        return f"{self.name} {self.fingerprint}{page}{until}"
+
+    @property
     def fingerprint(self) -> str:
         """The key's fingerprint."""
         return fingerprint(self.key)
@@ -116,6 +123,8 @@ def _signer(line: str, namespace: str) -> Signer | None:
 
 def read_key(kind: str, text: str) -> bytes:
     """Return a public key. Raises ValueError, in a sentence, for one that placet does not use."""
+    if kind.startswith("-----"):
+        raise ValueError("placet needs the public key, and this is a private one.")
     if kind not in KINDS:
         raise ValueError(f"placet does not know keys of the kind {kind}.")
     try:
@@ -133,8 +142,10 @@ def _options(text: str) -> Iterator[tuple[str, str]]:
     left = text
     while left:
         found = _OPTION.match(left)
-        if found is None or (found[1] != "namespaces" and not _TIME.fullmatch(found[2])):
+        if found is None:
             raise ValueError(f"placet does not know the option {left.split(',')[0]}.")
+        if found[1] != "namespaces" and not _TIME.fullmatch(found[2]):
+            raise ValueError(f"{found[1]} is a day, such as 20271231, and not {found[2]!r}.")
         yield found[1], found[2]
         left = left[found.end() :].removeprefix(",")
 

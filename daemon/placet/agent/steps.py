@@ -118,9 +118,10 @@ class StepsUnderway:
         if written or not (is_last and plan.scope.write) or self.calls["complete_step"] > told:
             return ""
         return (
-            f"Step {step} was not completed: no file was written, and the plan is to write "
-            f"{', '.join(plan.scope.write[:3])}. Write it first, with all of its text. If nothing "
-            "has to be written, call `give_up` and say why."
+            f"Step {step} was not completed: no file was written. You may write "
+            f"{', '.join(plan.scope.write[:3])}: call a tool that writes, such as `write_file` "
+            "with a path and all of its text, then `complete_step` again. If nothing has to be "
+            "written, call `give_up` and say why."
         )
 
     def _what_is_left(self) -> str:

@@ -123,7 +123,7 @@ def add_passkey(site: Site, origin: str, browser: str, point: str) -> None:
         raise UserError("Approvals are not signed here.", "placet config set approval.signed true")
     if why := no_passkeys_at(origin):
         raise UserError(why, "Open the board there.")
-    name, path = signer_name(site.who), site.vault / SIGNERS_PATH
+    name = signer_name(site.who)
     try:
         key = passkey_key(_decoded(point), urlsplit(origin).hostname or "")
     except ValueError as error:
@@ -132,7 +132,9 @@ def add_passkey(site: Site, origin: str, browser: str, point: str) -> None:
         ) from error
     new = Signer(name, key, browser, origin)
     change_list(
-        path, lambda known: known if any(one.key == key for one in known) else (*known, new)
+        site.vault,
+        SIGNERS_PATH,
+        lambda known: known if any(one.key == key for one in known) else (*known, new),
     )
 
 

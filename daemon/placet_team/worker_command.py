@@ -92,7 +92,8 @@ def worker_command(
     name = checked_name(user_of(checked(address)))
     own = own_settings(config) if config else WorkerSettings()
     if signers is not None:
-        read_list(signers)
+        signers = signers.resolve()
+        read_list(signers.parent, signers.name)
     own = replace(own, remote=remote, signers=signers)
     folder = state_home(os.environ) / "workers" / name
     with signal_handlers() as ending:

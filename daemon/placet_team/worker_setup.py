@@ -77,7 +77,7 @@ def check_signature(case: Case, text: bytes, portal: str, signers: Path) -> None
         portal,
     ):
         raise NotSigned("What was signed is another plan.")
-    verify(signed.statement, signed.signature, read_list(signers))
+    verify(signed.statement, signed.signature, read_list(signers.parent, signers.name))
 
 
 def with_own(sent: Config, own: WorkerSettings, name: str) -> Config:

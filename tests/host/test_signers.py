@@ -136,10 +136,13 @@ def test_key_that_cannot_sign_is_named(tmp_path: Path) -> None:
 def test_wrong_list_is_named_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "allowed_signers").write_text("* ssh-ed25519 AAAA\n")
     with pytest.raises(UserError, match=r"allowed_signers cannot be used: Line 1"):
-        read_list(tmp_path / "allowed_signers")
-    assert read_list(tmp_path / "missing") == ()
-    with pytest.raises(UserError, match="cannot be used"):
-        read_list(tmp_path)
+        read_list(tmp_path, "allowed_signers")
+    assert read_list(tmp_path, "missing") == ()
+    for make in (Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        path = tmp_path / str(len([*tmp_path.iterdir()]))
+        make(path)
+        with pytest.raises(UserError, match="cannot be used"):
+            read_list(tmp_path, path.name)
 
 
 def changed(raw: bytes, rng: random.Random) -> bytes:
@@ -180,10 +183,19 @@ def test_changed_list_keeps_comments_and_others(key: Path, tmp_path: Path) -> No
     path = tmp_path / "allowed_signers"
     path.write_text("# who may approve\n" + line_of(key))
     (bert,) = parse_signers(line_of(new_key(tmp_path), "bert").encode())
-    change_list(path, lambda known: (*known, bert))
+    change_list(tmp_path, path.name, lambda known: (*known, bert))
     assert path.read_text().startswith("# who may approve\nanna ")
-    assert [one.name for one in read_list(path)] == ["anna", "bert"]
+    assert [one.name for one in read_list(tmp_path, path.name)] == ["anna", "bert"]
     path.write_text("* x\n")
     with pytest.raises(UserError, match="cannot be used"):
-        change_list(path, lambda known: known)
+        change_list(tmp_path, path.name, lambda known: known)
     assert path.read_text() == "* x\n"
+
+
+def test_list_is_not_written_through_a_link(key: Path, tmp_path: Path) -> None:
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "vault/System").symlink_to(tmp_path / "state")
+    with pytest.raises(UserError):
+        change_list(tmp_path / "vault", "System/allowed_signers", lambda _: ())
+    assert not [*(tmp_path / "state").iterdir()]

@@ -110,5 +110,5 @@ def _files(ports: Ports, signed: tuple[Signed, ...], stated: str) -> dict[str, b
     state = ports.worktrees.parent
     armour = sign(own_key(state), stated, NAMESPACE)
     daemon = Signer(DAEMON, read_signature(armour).key).line(NAMESPACE)
-    files[LIST] = as_text(read_list(state / SIGNERS)) + f"{daemon}\n".encode()
+    files[LIST] = as_text(read_list(state, SIGNERS)) + f"{daemon}\n".encode()
     return files | {STATED: stated.encode(), f"{STATED}.sig": armour.encode()}

@@ -15,7 +15,7 @@ from placet.case.receipt import DAEMON
 from placet.client.site import ANSWER_S, Site
 from placet.errors import UserError
 from placet.host import signers
-from placet.host.state import expand_home
+from placet.host.state import SIGNERS, expand_home
 from placet.note.paths import SIGNERS_PATH
 from placet.plan.allowed_signers import NAME, Signer, read_key
 from placet.plan.sshsig import read_signature
@@ -103,11 +103,13 @@ class ListChange:
 
     added: tuple[Signer, ...]
     removed: tuple[Signer, ...]
+    listed: tuple[Signer, ...]
+    """All that the vault's list has."""
 
 
 def listed(site: Site) -> tuple[Signer, ...]:
     """Return who may approve on this machine."""
-    return signers.read_list(site.state.signers)
+    return signers.read_list(site.state.folder, SIGNERS)
 
 
 def daemons_key(site: Site) -> str:
@@ -165,27 +167,30 @@ def remove_signer(site: Site, name: str) -> tuple[Signer, ...]:
 
 
 def _change(site: Site, change: Callable[[tuple[Signer, ...]], tuple[Signer, ...]]) -> None:
-    """Change the vault's list and the accepted one alike; what else the vault's has stays there."""
-    state, vault = site.state, site.vault / SIGNERS_PATH
-    state.ensure()
-    signers.change_list(vault, change)
-    signers.change_list(state.signers, change)
+    """Change the accepted list and the vault's alike; what else the vault's has stays there.
+
+    The accepted one comes first: nothing in the vault keeps a signer who was removed.
+    """
+    site.state.ensure()
+    signers.change_list(site.state.folder, SIGNERS, change)
+    signers.change_list(site.vault, SIGNERS_PATH, change)
 
 
 def to_accept(site: Site) -> ListChange:
     """Return what the vault's list adds to the accepted one and takes from it."""
-    new, old = signers.read_list(site.vault / SIGNERS_PATH), listed(site)
+    new, old = signers.read_list(site.vault, SIGNERS_PATH), listed(site)
     return ListChange(
-        tuple(one for one in new if one not in old), tuple(one for one in old if one not in new)
+        tuple(one for one in new if one not in old),
+        tuple(one for one in old if one not in new),
+        new,
     )
 
 
 def accept_signers(site: Site, shown: ListChange) -> None:
-    """Accept the vault's list; raises UserError if it was changed since it was shown."""
-    new = signers.read_list(site.vault / SIGNERS_PATH)
+    """Accept the list that was shown; raises UserError if it was changed since."""
     if to_accept(site) != shown:
         raise UserError(
             f"{SIGNERS_PATH} was changed meanwhile.", "Look again: placet signer accept"
         )
     site.state.ensure()
-    signers.change_list(site.state.signers, lambda _: new)
+    signers.change_list(site.state.folder, SIGNERS, lambda _: shown.listed)

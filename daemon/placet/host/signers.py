@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from placet.case.case import Signed
+from placet.codec import sha256
+from placet.disk.errors import Gone, Unreadable
 from placet.disk.files import put
-from placet.errors import UserError, cannot_write
+from placet.disk.vault import Vault
+from placet.errors import PlacetError, UserError
 from placet.host.config import one_writer
 from placet.plan.allowed_signers import Signer, as_text, parse_signers
 from placet.plan.sshsig import (
@@ -38,33 +41,59 @@ class NotSigned(Exception):  # noqa: N818 - named for what is the case
     """A signature that does not count; the text says why, in a sentence."""
 
 
-def read_list(path: Path) -> tuple[Signer, ...]:
-    """Return the signers of a list, none without a file. Raises UserError for a wrong list."""
-    try:
-        return parse_signers(path.read_bytes())
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(
-            f"{path} cannot be used: {why}",
-            "Correct that line, or delete it. To add a signer: placet signer add NAME KEYFILE",
-            exit_code=2,
-        ) from error
+def read_list(folder: Path, path: str) -> tuple[Signer, ...]:
+    """Return the signers of the list at `path` below a folder, none without a file.
 
-
-def change_list(path: Path, change: Callable[[tuple[Signer, ...]], Sequence[Signer]]) -> None:
-    """Change a list of signers, whose comments stay, above them.
-
-    Raises UserError for a list that cannot be used, or cannot be written.
+    Neither a link nor a pipe is read. Raises UserError for a list that is not as it should be.
     """
-    with one_writer(path):
-        new = as_text(change(read_list(path)))
+    return () if not os.path.isdir(folder) else parse_list(folder / path, _read(folder, path))
+
+
+def _read(folder: Path, path: str) -> bytes:
+    try:
+        with Vault(folder) as held:
+            return held.read(path)[0]
+    except Gone:
+        return b""
+    except Unreadable as error:
+        raise _unusable(folder / path, str(error)) from error
+
+
+def parse_list(path: Path, raw: bytes) -> tuple[Signer, ...]:
+    """Return the signers of a list that was read from `path`. Raises UserError as `read_list`."""
+    try:
+        return parse_signers(raw)
+    except ValueError as error:
+        raise _unusable(path, str(error)) from error
+
+
+def _unusable(path: Path, why: str) -> UserError:
+    return UserError(
+        f"{path} cannot be used: {why}",
+        "Correct that line, or delete it. To add a signer: placet signer add NAME KEYFILE",
+        exit_code=2,
+    )
+
+
+def change_list(
+    folder: Path, path: str, change: Callable[[tuple[Signer, ...]], Sequence[Signer]]
+) -> None:
+    """Change the list of signers at `path` below a folder; its comments stay, above them.
+
+    No link is followed. Raises UserError for a list that cannot be used, or cannot be written.
+    """
+    where = folder / path
+    with one_writer(where), Vault(folder) as held:
+        before = _read(folder, path)
+        kept = [line for line in before.splitlines(keepends=True) if line.startswith(b"#")]
+        new = b"".join(kept) + as_text(change(parse_list(where, before)))
         try:
-            lines = path.read_bytes().splitlines(keepends=True) if os.path.exists(path) else []
-            put(path, b"".join(line for line in lines if line.startswith(b"#")) + new, mode=0o644)
-        except OSError as error:
-            raise cannot_write(path, error) from error
+            if before:
+                held.replace(path, sha256(before), new)
+            else:
+                held.publish(path, new)
+        except PlacetError as error:
+            raise UserError(f"{where} cannot be written: {error}.", "Try again.") from error
 
 
 def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = NAMESPACE) -> Signed:

@@ -20,16 +20,19 @@ from placet.host.accepted import InForce, accept, differing, holding
 from placet.host.clock import Clock
 from placet.host.config import FOR_NEXT_START, Config, load
 from placet.host.signers import read_list
-from placet.host.state import StateFolder
+from placet.host.state import SIGNERS, StateFolder
 from placet.journal.writer import JournalAccess
 from placet.loop.build import model_opener, prices
 from placet.loop.claim import refuse_claimed
 from placet.loop.rows import of_daemon
 from placet.note.paths import CONFIG_PATH, SIGNERS_PATH, show
+from placet.wording import some_of
 
 PAIR_S = 0.25
 """Seconds without a change of both files: a command writes the settings, then accepts them."""
 
+MOST_SIGNERS = 20
+"""Maximum of signers that a row names."""
 Stamps = tuple[Stamp, Stamp]
 
 
@@ -164,7 +167,8 @@ class ConfigWatch:
             return
         self._signers = now
         try:
-            written, accepted = ([one.short for one in read_list(file)] for file in files)
+            places = (self.vault, SIGNERS_PATH), (self.state.folder, SIGNERS)
+            written, accepted = ([one.short for one in read_list(*place)] for place in places)
         except UserError as error:
             self.say(str(error))
             return
@@ -180,10 +184,10 @@ class ConfigWatch:
         kinds = {Action.SIGNERS_ACCEPTED, action}
         with journal.read() as reader:
             last = reader.last_of(*kinds, trace_id="")
-        if lines == ([] if last is None else last.details.get("signers")):
+        if lines[:MOST_SIGNERS] == ([] if last is None else last.details.get("signers")):
             return
-        journal.commit([of_daemon(self.clock, action, signers=lines)])
-        names = ", ".join(dict.fromkeys(line.partition(" ")[0] for line in lines))
+        journal.commit([of_daemon(self.clock, action, signers=lines[:MOST_SIGNERS])])
+        names = some_of([*dict.fromkeys(line.partition(" ")[0] for line in lines)], MOST_SIGNERS)
         self.say(f"{what}: {show(names) or 'none'}.")
 
     def accept_first(self, journal: JournalAccess) -> None:

@@ -123,7 +123,7 @@ def checked(state: LoopState, case: Case, approval: Approving, armour: str) -> S
     try:
         if not _says(ports, case.to_sign, _terms(ports, case, now)):
             raise NotSigned(OTHER_TERMS)
-        return verify(case.to_sign, armour, read_list(ports.worktrees.parent / SIGNERS))
+        return verify(case.to_sign, armour, read_list(ports.worktrees.parent, SIGNERS))
     except (OSError, UserError) as error:
         raise NotSigned(one_line(str(error))) from error
 
@@ -142,5 +142,5 @@ def why_unsigned(state: LoopState, case: Case) -> str:
     stated = read_statement(last.statement)
     if stated is None or stated.lines != _terms(ports, case, state.text(case.approval.digest)):
         return OTHER_TERMS
-    known = {one.fingerprint for one in read_list(ports.worktrees.parent / SIGNERS)}
+    known = {one.fingerprint for one in read_list(ports.worktrees.parent, SIGNERS)}
     return "" if last.key in known else f"The key of {last.signer} is no longer accepted here."

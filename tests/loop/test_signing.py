@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from placet.case.case import Case
+from placet.agent.conversation import _other_notes
+from placet.case.case import Case, Signed
+from placet.case.life_cycle import State
+from placet.errors import UserError
 from placet.host import intents, signers
 from placet.host.signers import sign
 from placet.loop.app import daemon
-from placet.plan.statement import read_statement
+from placet.note.paths import MARKER
+from placet.plan.statement import Terms, read_statement
 from signkit import Passkey, new_key
 from vaultkit import PLAN, TestVault, make_vault, nobody_writes, until
 
@@ -252,6 +256,40 @@ def test_other_instructions_need_another_signature(vault: TestVault) -> None:
             leave(vault, sign(vault.root.parent / "key", case_of(vault).to_sign), run=list)
             running.run_once()
     assert begun(vault)
+
+
+@pytest.mark.parametrize("base", ["main", "8d4620c7", '""', "a" * 41])
+def test_base_must_be_a_full_commit(vault: TestVault, base: str) -> None:
+    path = vault.plan()
+    text = path.read_text()
+    (old,) = [line for line in text.splitlines() if line.startswith("base_commit:")]
+    path.write_text(text.replace(old, f"base_commit: {base}"))
+    vault.here()
+    assert case_of(vault).to_sign == ""
+    done = vault.click("approve", "say-hello", "--yes", check=False)
+    assert "cannot be approved" in done.stderr
+    assert "base_commit" in done.stderr
+    version = case_of(vault).version
+    vault.here()
+    assert case_of(vault).version == version
+
+
+def test_other_vault_id_accepts_no_settings(vault: TestVault) -> None:
+    path = vault.root / "System/placet.toml"
+    vault.configure(path.read_text().replace("signed = true", "signed = false"), accepted=False)
+    (vault.root / MARKER).write_text("0" * 32 + "\n")
+    vault.approve()
+    with pytest.raises(UserError, match="names another vault than the one that was here"):
+        vault.here()
+    assert not begun(vault)
+
+
+def test_signed_mission_follows_the_signed_notes_alone() -> None:
+    terms = Terms("4f" * 32, "a", "5" * 36, "", "8d" * 20, "m (p)", 3, (("a", "b"),), None, 10)
+    signed = Signed("anna", "", f"{terms.lines()}nonce 0-{'6f' * 16}\n", "")
+    case = Case("5" * 36, "a", State.RUNNING, signed=(signed,))
+    assert _other_notes(case, [("a", "b")]) == ""
+    assert "not those that the approval was signed for" in _other_notes(case, [("a", "c")])
 
 
 def test_removed_signer_starts_nothing(vault: TestVault) -> None:

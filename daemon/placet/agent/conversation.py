@@ -28,6 +28,7 @@ from placet.agent.tool_calls import (
     settle_call,
 )
 from placet.case.approval import changed_instructions
+from placet.case.case import Case
 from placet.case.waiting import WaitReason
 from placet.chat.compaction import compacted, make_room
 from placet.chat.guards import Effect
@@ -45,6 +46,7 @@ from placet.chat.messages import (
 from placet.chat.sizes import LEAST_WINDOW, Sizes, sizes
 from placet.chat.text_calls import call_text, described, flaw_of, text_call, words_in
 from placet.disk.confine import Root
+from placet.plan.statement import digest_of, read_statement
 from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
 from placet.tools.control import SUBMIT_PLAN
@@ -115,7 +117,7 @@ def begin(
         with Root(ports.vault, writable=False) as vault:
             notes = notes_of_agent(vault, record.case.request.agent, remarks)
         instructions = digests_of(notes)
-        if purpose is Purpose.EXECUTE and (why := changed_instructions(record.case, instructions)):
+        if purpose is Purpose.EXECUTE and (why := _other_notes(record.case, instructions)):
             raise Postponed(why, INSTRUCTIONS_RETRY_S, WaitReason.INSTRUCTIONS)
         way = way or model.tools
         system = system_prompt(
@@ -144,6 +146,14 @@ def begin(
     return Conversation(
         purpose, opening, tools, (silence, first), model.max_tokens, model.context_tokens
     )
+
+
+def _other_notes(case: Case, now: Sequence[tuple[str, str]]) -> str:
+    """Return why a mission cannot follow its agent's notes as they are now, or ""."""
+    stated = read_statement(case.signed[-1].statement) if case.signed else None
+    if stated is not None and stated.instructions != digest_of(now):
+        return "the agent's notes are not those that the approval was signed for"
+    return changed_instructions(case, now)
 
 
 def _shown(example: tuple[str, Mapping[str, Any]], opening: Opening, purpose: Purpose) -> str:

@@ -24,6 +24,7 @@ from placet.plan.left_out import contradictions
 from placet.plan.limits import comment_excess, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Approved
+from placet.plan.statement import FULL_COMMIT
 
 # `status` of a plan that may be approved: values that placet writes, not refusals
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
@@ -199,6 +200,12 @@ def _denial(case: Case, plan: NoteSeen) -> str:
     size = str(plan.meta.get("complexity") or Complexity.STANDARD)
     if size not in list(Complexity):
         return f"It says `complexity: {size}`, not one of {', '.join(Complexity)}."
+    base = str(plan.meta.get("base_commit") or "")
+    if case.must_sign and not FULL_COMMIT.fullmatch(base):
+        return (
+            f"Where approvals are signed, `base_commit` is a full commit id, and this is {base!r}. "
+            "See it in the repository: git rev-parse HEAD"
+        )
     return missing_keys(case, plan) or _other_place(case, plan)
 
 

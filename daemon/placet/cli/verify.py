@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from placet.errors import UserError
 from placet.git.repository import is_repository, open_repo
 from placet.git.run import Repo
 from placet.host.state import expand_home
+from placet.plan.allowed_signers import MAX_BYTES
 from placet.wording import counted
 
 _REF = re.compile(r".*/.*|FETCH_HEAD|[0-9a-f]{40,64}")
@@ -49,33 +51,34 @@ _REF = re.compile(r".*/.*|FETCH_HEAD|[0-9a-f]{40,64}")
 def verify_command(
     site: Site, receipt: str, signers: Path, merged: str, repository: str, as_json: bool
 ) -> None:
-    """Check who approved a mission, and that its branch is what was approved.
+    """Check who approved a mission, and that its commits are inside what was approved.
 
     REF is a receipt, as refs/placet/receipts/… in any clone. Exit code 1: the message says what
     does not hold.
     """
     path = expand_home(str(signers))
     try:
-        listed = path.read_bytes()
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            listed = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(
             f"{path} cannot be read: {error.strerror}",
             "Name a file with the signers whom you trust.",
             exit_code=2,
         ) from error
-    repo, rev = _place(site, receipt, repository)
+    repo, rev, trace_id = _place(site, receipt, repository)
     try:
-        found = verify_receipt(repo, rev, listed, merged)
+        found = verify_receipt(repo, rev, listed, merged, trace_id=trace_id)
     except NotHeld as why:
         out(f"Does not hold: {why}", {"holds": False, "why": str(why)}, as_json=as_json)
         sys.exit(1)
     stated = json.loads(as_json_text(found.receipt))
     data = {"holds": True, "signers": found.signers, "receipt": stated}
-    out(_text(found, merged), data, as_json=as_json)
+    out(_text(found), data, as_json=as_json)
 
 
-def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str]:
-    """Return the repository and the receipt in it that an argument names."""
+def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str, str]:
+    """Return the repository and the receipt that an argument names, of an ID with its trace_id."""
     if repository or _REF.fullmatch(receipt):
         start = expand_home(repository).absolute() if repository else here()
         above = (start, *(() if repository else start.parents))
@@ -86,23 +89,23 @@ def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str]:
                 "Go to a clone, or name one: --repository DIR",
                 exit_code=2,
             )
-        return open_repo(top), receipt
+        return open_repo(top), receipt, ""
     case = site.case(receipt)
     if not case.outcome.receipt:
         raise UserError(
             f"{case.request_id} has no receipt: its last mission had no signed approval.",
             f"Look at it: placet show {case.request_id}",
         )
-    return repo_of(site, case, case.request.portal), case.outcome.receipt
+    return repo_of(site, case, case.request.portal), case.outcome.receipt, case.trace_id
 
 
-def _text(found: Verified, merged: str) -> str:
+def _text(found: Verified) -> str:
     one = found.receipt
     lines = [
         f"Holds: {one.request_id}, trace {one.trace_id}, ended: {one.ended}",
         *(f"approved by {signer}" for signer in found.signers),
         f"from {one.base[:12]} to {one.tip[:12]}: {counted(len(one.commits), 'commit')}, "
         f"{counted(len(one.files), 'file')}, all inside the approved scope",
-        *([f"the same change as {merged}"] if merged else []),
+        *([f"the same change as in the commit {found.merged[:12]}"] if found.merged else []),
     ]
     return harmless("\n".join(lines))

@@ -44,24 +44,31 @@ class Verified:
     """A receipt of which everything holds.
 
     `signers` are the name and fingerprint of each approval's key, as the checker's list has them.
+    `merged` is the commit that makes the same change; empty if none was asked about.
     """
 
     receipt: Receipt
     signers: tuple[str, ...]
+    merged: str
 
 
-def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verified:
+def verify_receipt(
+    repo: Repo, rev: str, listed: bytes, at: str = "", *, trace_id: str = ""
+) -> Verified:
     """Return what the receipt at `rev` proves. `listed` are the signers whom the checker trusts.
 
-    `at` is a commit, such as a squashed merge, that has to change exactly what the mission changed.
-    Raises NotHeld for anything that does not hold, UserError for a commit that is not here or a
-    list that cannot be used.
+    With a `trace_id` it has to be of that request. `at` is a commit, such as a squashed merge, that
+    has to change exactly what the mission changed. Raises NotHeld for anything that does not hold,
+    UserError for a commit that is not here or a list that cannot be used.
     """
     fetch = f"{repo.command_line} fetch origin 'refs/placet/receipts/*:refs/placet/receipts/*'"
     commit = _commit(
         repo, rev, f"Name the repository: --repository DIR. Or fetch its receipts: {fetch}"
     )
-    merged = _commit(repo, at, "See the names of commits: git log") if at else ""
+    merged = ""
+    if at:  # a tag of the same name would hide a branch
+        branch = resolve(repo, f"refs/heads/{at}")
+        merged = branch or _commit(repo, at, "See the names of commits: git log")
     if shutil.which(KEYGEN) is None:
         raise UserError(
             f"`{KEYGEN}` is not installed.", "Install OpenSSH 8.9 or newer.", exit_code=2
@@ -78,6 +85,7 @@ def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verifie
         raw = files.get(STATED, b"")
         _signed(raw, files, f"{STATED}.sig", daemons, NAMESPACE)
         receipt = read_receipt(raw)
+        _must(trace_id in ("", receipt.trace_id), "The receipt is of another request.")
         signers, scope = _approved(repo, files, receipt, people)
         _in_scope(repo, commit, receipt, scope)
         if merged:
@@ -89,7 +97,7 @@ def verify_receipt(repo: Repo, rev: str, listed: bytes, at: str = "") -> Verifie
     except GitError as error:
         why = show(error.stderr.splitlines()[-1])
         raise NotHeld(f"git cannot read all of it in this repository: {why}.") from error
-    return Verified(receipt, signers)
+    return Verified(receipt, signers, merged)
 
 
 def _commit(repo: Repo, rev: str, helps: str) -> str:
@@ -147,7 +155,7 @@ def _approved(
         _must(same, f"{name} is about another request.")
         # placet keeps a vault's history: its notes may move on while a plan waits
         in_vault = "\nthis vault, base " in stated.lines
-        on_base = stated.base_commit in ("none", receipt.base) or (
+        on_base = stated.base_commit == receipt.base or (
             in_vault and is_older(repo, stated.base_commit, receipt.base)
         )
         _must(on_base, f"{name} approves work on {stated.base_commit[:12]}, not on this base.")

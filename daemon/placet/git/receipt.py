@@ -31,8 +31,8 @@ from placet.git.run import (
 from placet.git.worktree import remove_ref_lock
 
 RECEIPTS = "refs/placet/receipts/"
-MAX_FILES, MAX_FILE_BYTES = 1_000, 16 * 1024 * 1024
-"""Most files of a receipt that are read, and most bytes of one."""
+MAX_FILES, MAX_BYTES = 1_000, 32 * 1024 * 1024
+"""Most files of a receipt that are read, and most bytes of all."""
 
 
 def write_receipt(
@@ -62,8 +62,11 @@ def receipt_files(repo: Repo, commit: str) -> dict[str, bytes]:
     rows = rows_at(repo, commit)
     if len(rows) > MAX_FILES or any(not what.startswith("100644 blob ") for what, _ in rows):
         raise ValueError("That commit is not a receipt.")
-    read = (content(repo, commit, path, max_bytes=MAX_FILE_BYTES) for _, path in rows)
-    return dict(zip((path for _, path in rows), read, strict=True))
+    files, left_bytes = dict[str, bytes](), MAX_BYTES
+    for _, path in rows:
+        files[path] = content(repo, commit, path, max_bytes=left_bytes)
+        left_bytes -= len(files[path])
+    return files
 
 
 def parents_in(repo: Repo, commits: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -209,6 +209,19 @@ def original_of(vault: Path, env: Mapping[str, str]) -> Path | None:
     return _find(vault, env)[1]
 
 
+def other_at(vault: Path, env: Mapping[str, str]) -> Path | None:
+    """Return the state of another vault that was at this path last, or None.
+
+    A vault is known by the id in it, which whoever can write the vault can change.
+    """
+    real, vault_id = vault.resolve(), _id_at(vault.resolve())
+    for path in sorted(state_home(env).glob("*/vault.json")):
+        whose = _Whose.read(path)
+        if whose is not None and whose.path == str(real) and whose.id != vault_id:
+            return path.parent
+    return None
+
+
 def known_id(vault: Path, env: Mapping[str, str]) -> str | None:
     """Return the last known id of the vault at this path, or None."""
     whose = _Whose.read(vault_state(vault, env).whose)

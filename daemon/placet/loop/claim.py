@@ -25,7 +25,7 @@ from placet.errors import UserError
 from placet.host.clock import Clock
 from placet.host.config import Config, write_setting
 from placet.host.lock import MarkerLock, VaultLock
-from placet.host.state import MARK, StateFolder, known_id, original_of, vault_state
+from placet.host.state import MARK, StateFolder, known_id, original_of, other_at, vault_state
 from placet.journal.database import DatabaseAway, address_file, address_of, database_of
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import PutText
@@ -58,6 +58,15 @@ def lock_vault(
                 "and a new journal."
             )
     state = vault_state(vault, env)
+    if not os.path.exists(state.accepted) and (other := other_at(vault, env)) is not None:
+        raise UserError(
+            f"{marker} names another vault than the one that was here. A daemon would accept its "
+            "settings unseen.",
+            f"Put the old id back: placet init, after you deleted that file. Or, if this is "
+            f"another vault, move the state of the old one away: mv {shlex.quote(str(other))} "
+            f"{shlex.quote(str(other))}.old",
+            exit_code=2,
+        )
     state.ensure()
     stack.enter_context(VaultLock(state.lock, owner, clock.now()))
     lock = stack.enter_context(MarkerLock(marker, say))

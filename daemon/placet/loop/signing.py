@@ -23,7 +23,7 @@ from placet.host.state import SIGNERS
 from placet.loop.state import LoopState
 from placet.note.frontmatter import read_note
 from placet.plan.plan import agent_steps
-from placet.plan.statement import Terms, read_statement
+from placet.plan.statement import FULL_COMMIT, Terms, read_statement
 from placet.tools.registry import PLANNABLE
 from placet.wording import one_line
 
@@ -69,7 +69,9 @@ def _lines(state: LoopState, case: Case, its: CaseNotes) -> str:
             return _terms(state.ports, case, state.text(asking.amended))
         if len(its.plans) != 1 or its.plans[0].problem or target(case, PlanApproved) is None:
             return ""
-        approved = valid_plan(its.plans[0], PLANNABLE)
+        plan = its.plans[0]
+        is_based = FULL_COMMIT.fullmatch(str(plan.meta.get("base_commit") or ""))
+        approved = valid_plan(plan, PLANNABLE) if is_based else ""
         return "" if isinstance(approved, str) else _terms(state.ports, case, approved.text)
     except (OSError, UserError):  # the agent's notes cannot be read
         return ""

@@ -36,7 +36,6 @@ class Terms:
 
     def lines(self) -> str:
         """Return the statement without its nonce."""
-        followed = "".join(f"{path}\0{digest}\n" for path, digest in self.instructions)
         budget = (
             "no budget of its own" if self.budget_usd is None else f"at most ${self.budget_usd}"
         )
@@ -46,9 +45,9 @@ class Terms:
             f"plan sha256:{self.digest}",
             f"request {one_line(self.request_id)}",
             f"trace {self.trace_id}",
-            f"{place}, base {one_line(self.base_commit) or 'none'}",
+            f"{place}, base {one_line(self.base_commit)}",
             f"model {one_line(self.model)}, sandbox {self.sandbox}, instructions "
-            f"sha256:{sha256(followed.encode())}, {budget} and "
+            f"sha256:{digest_of(self.instructions)}, {budget} and "
             f"{counted(self.iterations, 'iteration')}",
             "",
         ])  # fmt: skip
@@ -59,6 +58,12 @@ def statement(terms: Terms, nonce: str) -> str:
     return f"{terms.lines()}nonce {nonce}\n"
 
 
+def digest_of(instructions: Sequence[tuple[str, str]]) -> str:
+    """Return the digest of the notes that an agent follows, given theirs by path."""
+    followed = "".join(f"{path}\0{digest}\n" for path, digest in instructions)
+    return sha256(followed.encode())
+
+
 @dataclass(frozen=True, slots=True)
 class Stated:
     """What a statement says. `lines` is all but its nonce."""
@@ -67,14 +72,17 @@ class Stated:
     request_id: str
     trace_id: str
     base_commit: str
+    instructions: str
     nonce: str
     lines: str
 
 
+FULL_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _STATEMENT = re.compile(
     rf"(?P<lines>{_HEAD}\nplan sha256:(?P<digest>[0-9a-f]{{64}})\nrequest (?P<request_id>[^\n]+)\n"
-    r"trace (?P<trace_id>[0-9a-f-]{36})\n[^\n]+, base (?P<base_commit>[0-9a-f]{40,64}|none)\n"
-    r"model [^\n]+\n)nonce (?P<nonce>[0-9]+-[0-9a-f]{32})\n"
+    rf"trace (?P<trace_id>[0-9a-f-]{{36}})\n[^\n]+, base (?P<base_commit>{FULL_COMMIT.pattern})\n"
+    r"model [^\n]+, instructions sha256:(?P<instructions>[0-9a-f]{64}), [^\n]+\n)"
+    r"nonce (?P<nonce>[0-9]+-[0-9a-f]{32})\n"
 )
 
 

@@ -91,6 +91,12 @@ def test_planner_in_a_circle_can_only_submit(tmp_path: Path) -> None:
     assert vault.plan().exists()
 
 
+def test_scope_written_beside_the_scope_counts(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    planned(vault, says(("submit_plan", {**PLAN, "network": False, "shell": True})), "Say hello.\n")
+    assert "shell = true" in vault.plan().read_text()
+
+
 def test_silent_planner_must_call_any_tool(tmp_path: Path) -> None:
     asks = planned(bare_vault(tmp_path), says(text="I would write it."), "Say hello.\n")
     assert [ask.must_call for ask in asks[:2]] == [False, True]

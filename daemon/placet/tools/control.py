@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from placet.chat.guards import Effect
 from placet.note.escape import one_line
@@ -102,6 +102,16 @@ class SubmitPlan(Args):
     complexity: Literal["trivial", "standard", "complex"] = Field(
         default="standard", description="How large the task is."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scope_in_one_place(cls, given: Any) -> Any:
+        """Move what small models write beside the scope into it; a person reviews the plan."""
+        if not isinstance(given, dict) or not isinstance(given.get("scope", {}), dict):
+            return given
+        beside = {key: given[key] for key in ScopeArgs.model_fields if key in given}
+        rest = {key: value for key, value in given.items() if key not in beside}
+        return {**rest, "scope": {**beside, **given.get("scope", {})}} if beside else given
 
 
 class SubmitRevision(SubmitPlan):

@@ -360,7 +360,7 @@ def refused(_ask: Ask) -> Reply:
         (turns(said="Hm."), "", End.TALK, 4, True),
         (turns(("give_up", {"reason": "No."})), "", End.GAVE_UP, 1, True),
         (turns(DONE, FINISH), "", End.NOTHING_CHANGED, 2, True),
-        (turns(OUTSIDE, DONE, FINISH), "", End.UNRESOLVED_ERROR, 1, True),
+        (turns(OUTSIDE, DONE, FINISH), "", End.UNRESOLVED_ERROR, 2, True),
         (writes, "[limits]\niterations_ceiling = 4\n", End.ITERATION_CAP, 4, False),
         (writes, "[limits]\ntool_calls = 3\n", End.TOOL_CALL_CAP, 4, False),
         (refused, "", End.MODEL_ERROR, 0, False),

@@ -113,11 +113,25 @@ _FORMATS = (
 KEY_HINT = "PRIVATE KEY"
 
 
+_RARE = "JXKYGASz9xvwkg-._"  # of the hints' characters, from rare to common in code
+
+
+def _at_rarest(hint: str) -> str:
+    """Return a pattern for a hint that begins at its rarest character, so few places are tried."""
+    at = min(range(len(hint)), key=lambda n: _RARE.find(hint[n]) % (len(_RARE) + 1))
+    before, rare, after = re.escape(hint[: at + 1]), re.escape(hint[at]), re.escape(hint[at + 1 :])
+    return f"{rare}(?<={before}){after}"
+
+
+_ANY_HINT = re.compile("|".join(_at_rarest(hint) for form in _FORMATS for hint in form.hints))
+
+
 def formats_in(text: str, start: int, end: int) -> list[_Format]:
     """Return the formats that have a hint in a part of a text."""
-    return [
-        form for form in _FORMATS if any(text.find(hint, start, end) >= 0 for hint in form.hints)
-    ]
+    if not _ANY_HINT.search(text, start, end):
+        return []
+    part = text[start:end]
+    return [form for form in _FORMATS if any(hint in part for hint in form.hints)]
 
 
 # --- values of keys that are named like credentials
@@ -244,7 +258,7 @@ def spans(text: str, literals: Sequence[str], *, values: bool = True) -> Iterato
     credentials.
     """
     words = [word for word in literals if len(word) >= MIN_LITERAL]
-    values = values and any(one in text for one in SEPARATORS)
+    values = values and (len(text) > WINDOW or _has_name(text, text.lower(), 0, WINDOW))
     if (
         len(text) <= WINDOW
         and not values
@@ -268,6 +282,13 @@ def spans(text: str, literals: Sequence[str], *, values: bool = True) -> Iterato
             last = Span(last.start, span.end, last.kind)
     if last is not None:
         yield last
+
+
+def _has_name(text: str, low: str, start: int, end: int) -> bool:
+    """Return whether a part of a text, `low` in lower case, may name a credential with a value."""
+    return any(text.find(one, start, end) >= 0 for one in SEPARATORS) and any(
+        hint in low for hint in CREDENTIAL_HINTS
+    )
 
 
 def places(text: str, literal: str) -> Iterator[int]:
@@ -298,11 +319,9 @@ def _values(text: str) -> Iterator[Span]:
     past = 0  # end of the last match
     for start in range(0, len(text), WINDOW):
         end = start + WINDOW + _REACH
-        if not any(text.find(one, start, end) >= 0 for one in SEPARATORS):
-            continue
         # U+0130 is the only character that gets longer in lower case: indices would differ.
         low = text[start : start + WINDOW + MAX_WORD].replace("\u0130", "i").lower()
-        if not any(hint in low for hint in CREDENTIAL_HINTS):
+        if not _has_name(text, low, start, end):
             continue
         here = [(start + at, word) for word in CREDENTIAL_WORDS for at in places(low, word)]
         for at, word in sorted(here):

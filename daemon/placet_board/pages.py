@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
@@ -361,7 +362,8 @@ def application(board: Board) -> ASGIApp:
         lifespan=lifespan,
         exception_handlers={HTTPException: _no_page},
     )
-    return Guarded(app, board.door)
+    # `/live` is not compressed: Starlette leaves event streams as they are
+    return Guarded(GZipMiddleware(app, minimum_size=1000, compresslevel=6), board.door)
 
 
 def _no_page(_: Request, error: Exception) -> Response:

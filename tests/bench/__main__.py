@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchkit import planned_mission, reading_us
+from benchkit import planned_mission, reading_us, real
 from gitkit import commit_changes, git, make_repo, settle_home
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.approval import valid_plan
@@ -182,6 +182,41 @@ def reading() -> None:
     for name, us in found.items():
         what = name if name.startswith("refused") else f"read_file of the same, {name}"
         told(what, f"{us:.0f} µs", f"ratio {us / bare:.2f}")
+
+
+def searching() -> None:
+    """Search 5,000 files of 1 KiB; one in ten has the word."""
+    with scratch() as folder:
+        text = "def f(x: int) -> int:\n    return x + 1\n" * 26
+        for n in range(5_000):
+            path = folder / f"src/{n % 50}/{n}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "needle = 1\n" * (n % 10 == 0))
+        with real(folder) as tools:
+            ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+                "glob src/**/*.py": (
+                    lambda: tools.dispatch("glob", {"pattern": "src/**/*.py"}),
+                    lambda: [str(one.relative_to(folder)) for one in folder.glob("src/**/*.py")],
+                ),
+                "grep": (
+                    lambda: tools.dispatch("grep", {"pattern": "^needle"}),
+                    lambda: subprocess.run(
+                        ["grep", "-rn", "^needle", "."], cwd=folder, check=True, capture_output=True
+                    ),
+                ),
+            }
+            for name, (ours, bare) in ways.items():
+                pairs = [(cpu_ms(ours), cpu_ms(bare)) for _ in range(9)]
+                took = statistics.median(one for one, _ in pairs)
+                ratio = statistics.median(one / other for one, other in pairs)
+                told(f"{name} on 5,000 files, processor", f"{took:.0f} ms", f"ratio {ratio:.2f}")
+
+
+def cpu_ms(work: Callable[[], object]) -> float:
+    """Return the processor time of some work and of the programs that it waits for."""
+    before = os.times()
+    work()
+    return sum(now - was for now, was in zip(os.times()[:4], before[:4], strict=True)) * 1000
 
 
 def the_box() -> None:
@@ -624,6 +659,7 @@ def main() -> None:
     benches = (
         command_line,
         reading,
+        searching,
         git_work,
         the_box,
         hosts,

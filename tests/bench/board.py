@@ -50,6 +50,17 @@ def page_ms(served: Served, headers: dict[str, str], path: str = "/") -> float:
     return took
 
 
+def page_bytes(served: Served, headers: dict[str, str], encoding: str) -> int:
+    """Return the bytes of the first page and the numbers as a browser gets them."""
+    sent = 0
+    for path in ("/", "/numbers"):
+        connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=60)
+        connection.request("GET", path, headers={**headers, "Accept-Encoding": encoding})
+        sent += len(connection.getresponse().read())
+        connection.close()
+    return sent
+
+
 def first_page(folder: Path, missions: int, told: LogLine) -> None:
     """What the first page costs, and the process, with so many missions in the journal."""
     vault = board_vault(folder)
@@ -69,6 +80,10 @@ def first_page(folder: Path, missions: int, told: LogLine) -> None:
         )
         what = f"board, {missions:,} missions"
         told(f"{what}: first page of all", f"{cold:.0f} ms", "")
+        plain, packed = page_bytes(served, headers, ""), page_bytes(served, headers, "gzip")
+        told(
+            f"{what}: first page and numbers, sent", f"{packed:,} B", f"not compressed {plain:,} B"
+        )
         told(f"{what}: a page of it later", f"{statistics.median(warm):.0f} ms", "median of 21")
         told(f"{what}: a request's page", f"{request:.0f} ms", "median of 21")
         told(

@@ -339,7 +339,13 @@ def figures(folder: Path, missions: int, idle_s: float) -> dict[str, float]:
                 settled(process.pid)
                 costs.append(own_cpu_s(process.pid) - before)
             found["own processor of a mission, s"] = statistics.median(costs)
-        for argv in (("status",), ("plans",), ("why", "request-7"), ("show", "request-7")):
+        for argv in (
+            ("status",),
+            ("plans",),
+            ("cost",),
+            ("why", "request-7"),
+            ("show", "request-7"),
+        ):
             found[f"{argv[0]}, s of processor"] = median_of(partial(command_cpu_s, vault, *argv), 3)
         found |= questions_ms(vault)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import socket
 import stat
@@ -82,6 +83,25 @@ def how_long(owner: Browser, path: str = "/") -> float:
 
 def head(port: int, first: str, more: str = "") -> bytes:
     return f"{first} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{more}".encode()
+
+
+@pytest.mark.parametrize("path", ["/", "/numbers", "/static/board.js"])
+def test_pages_are_sent_compressed(owner: Browser, path: str) -> None:
+    plain, packed = owner.get(path), owner.get(path, **{"Accept-Encoding": "gzip"})
+    assert (plain.header("content-encoding"), packed.header("content-encoding")) == ("", "gzip")
+    assert gzip.decompress(packed.body)[:50] == plain.body[:50]
+    assert len(packed.body) < len(plain.body) / 2
+    assert packed.header("cache-control") == plain.header("cache-control") != ""
+
+
+def test_live_events_are_not_compressed(board: Served, owner: Browser) -> None:
+    cookie = "; ".join(f"{name}={value}" for name, value in owner.cookies.items())
+    ask = head(board.port, "GET /live", f"Cookie: {cookie}\r\nAccept-Encoding: gzip\r\n\r\n")
+    with crowd(board.port, 1, ask) as (sock,):
+        got = b""
+        while b": hello" not in got:
+            got += sock.recv(4096)
+        assert b"gzip" not in got
 
 
 def test_slow_clients_are_cut_off_without_delaying_owner(board: Served, owner: Browser) -> None:

@@ -89,9 +89,16 @@ def test_group_help_truncates_no_sentence(vault: TestVault) -> None:
             assert "..." not in vault.click(*words, "--help").stdout.partition("\nCommands:")[2]
 
 
+def test_listed_sentence_begins_the_command_help() -> None:
+    for (name, *below), command in commands():
+        assert command.help is not None
+        if not below:
+            assert sentence_of(name) == " ".join(command.help.split("\n\n")[0].split())
+
+
 def test_help_needs_no_vault_or_heavy_import(tmp_path: Path) -> None:
     code = (
-        "import sys; from placet.cli.main import main\ntry:\n    main(['--help'])\nfinally:\n"
+        "import ast, sys; ast.parse = None\nfrom placet.cli.main import main\ntry:\n    main(['--help'])\nfinally:\n"
         "    heavy = {'rich', 'pydantic', 'tomlkit', 'sqlite3', 'placet.note.markdown'}\n"
         "    print(sorted(heavy & set(sys.modules)))"
     )

@@ -64,7 +64,7 @@ def test_git_processes_are_journalled_but_hidden_by_default(
 
 @pytest.mark.parametrize(("turns", "writing"), [(5, 1), (60, 20)])
 def test_read_only_turns_start_no_git_process(tmp_path: Path, turns: int, writing: int) -> None:
-    """A turn that writes takes ten processes, all else of a mission forty-four.
+    """A turn that writes takes seven processes, all else of a mission forty.
 
     One of these asks whose commits the branch has.
     """
@@ -74,7 +74,7 @@ def test_read_only_turns_start_no_git_process(tmp_path: Path, turns: int, writin
     assert len(vault.rows("execution.completed")) == 1
     told = [row["metadata"] for row in vault.rows("git.ran")[planning:] if row["trace_id"]]
     print(told)
-    assert sum(data["processes"] for data in told) <= 44 + 10 * writing
+    assert sum(data["processes"] for data in told) <= 40 + 7 * writing
     assert len(told) <= 5
 
 

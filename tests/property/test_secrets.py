@@ -69,6 +69,18 @@ KEY = "\n".join(
 )
 
 
+@given(
+    st.text(),
+    st.sampled_from([None, *(hint for form in secrets._FORMATS for hint in form.hints)]),
+    st.text(),
+)
+def test_cheap_search_finds_every_format(before: str, hint: str | None, after: str) -> None:
+    text = f"{before}{hint or ''}{after}"
+    expected = [form for form in secrets._FORMATS if any(one in text for one in form.hints)]
+    assert secrets.formats_in(text, 0, len(text)) == expected
+    assert hint is None or expected
+
+
 @pytest.mark.parametrize("kind", TOKENS)
 @pytest.mark.parametrize(
     "frame",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -225,16 +225,21 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 def sentence_of(name: str) -> str:
     """Return the first sentence of a command's help, without loading the command."""
-    return _first_sentence(_docstrings(COMMANDS[name])[f"{name}_command"])
+    # not by `ast`, which takes 40 ms for all of them
+    found = re.search(
+        rf'^def {name}_command\(.*?:\n    """(.*?)"""', _source(COMMANDS[name]), _BLOCK
+    )
+    return _first_sentence(found and found[1])
+
+
+_BLOCK = re.DOTALL | re.MULTILINE
 
 
 @cache
-def _docstrings(module: str) -> Mapping[str, str | None]:
+def _source(module: str) -> str:
     spec = importlib.util.find_spec(module)
     assert spec is not None, "all packages of placet are installed together"
-    tree = ast.parse(Path(str(spec.origin)).read_text(encoding="utf-8"))
-    functions = (one for one in tree.body if isinstance(one, ast.FunctionDef))
-    return {one.name: ast.get_docstring(one) for one in functions}
+    return Path(str(spec.origin)).read_text(encoding="utf-8")
 
 
 def _first_sentence(text: str | None) -> str:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any
 
 from placet.client.site import Site
@@ -19,7 +18,9 @@ from placet.journal.reader import open_reader
 from placet.loop.build import pricing
 from placet.wording import counted, rfc3339
 
-Counts = defaultdict[str, Decimal]
+Counts = defaultdict[str, int]
+"""Sums; dollars as whole billionths, so that adding them loses nothing."""
+_BILLION = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +79,14 @@ def cost(site: Site, since: str | None) -> Costs:
         calls = reader.calls.sums_since(begin, pricing(site.in_force().config))
         missions = reader.calls.ended_since(begin)
     days: dict[str, Counts] = {}
-    total = Counts(Decimal)
+    total = Counts(int)
     found: tuple[CallSums | EndedMission, ...] = (*calls, *missions)
     for one in found:
         day = datetime.fromisoformat(one.timestamp).astimezone().date().isoformat()
-        for sums in (days.setdefault(day, Counts(Decimal)), total):
-            for name, number in _numbers(one).items():
-                sums[name] += Decimal(str(number))
+        sums = days.setdefault(day, Counts(int))
+        for name, number in _numbers(one).items():
+            sums[name] += number
+            total[name] += number
     rows = tuple(DaySums(day=day, **_data(days[day])) for day in sorted(days))
     return Costs("day", begin or None, rows, Sums(**_data(total)))
 
@@ -122,10 +124,11 @@ def moment(given: str, now: datetime) -> datetime:
         ) from error  # fmt: skip
 
 
-def _numbers(one: CallSums | EndedMission) -> Mapping[str, float]:
+def _numbers(one: CallSums | EndedMission) -> Mapping[str, int]:
     """Return what is summed; calls whose cost is unknown are counted apart."""
     if isinstance(one, EndedMission):
-        return {"missions": 1, "estimate_usd": one.estimate_usd, "actual_usd": one.usd}
+        estimate, actual = round(one.estimate_usd * _BILLION), round(one.usd * _BILLION)
+        return {"missions": 1, "estimate_usd": estimate, "actual_usd": actual}
     return {
         "calls": one.calls,
         "unanswered": one.unanswered,
@@ -135,23 +138,23 @@ def _numbers(one: CallSums | EndedMission) -> Mapping[str, float]:
         "cache_write_tokens": one.cache_write_tokens,
         "lost_tokens": one.tokens,
         "calls_of_unknown_cost": one.unknown,
-        "cost_usd": round(one.usd, 9),
+        "cost_usd": round(one.usd * _BILLION),
     }
 
 
 def _data(sums: Counts) -> dict[str, Any]:
     prompt = sum(sums[f"{kind}_tokens"] for kind in ("input", "cache_read", "cache_write"))
     found: dict[str, Any] = {
-        name: int(sums[name])
+        name: sums[name]
         for name in (
             "calls", "unanswered", "input_tokens", "output_tokens", "cache_read_tokens",
             "cache_write_tokens", "lost_tokens", "calls_of_unknown_cost", "missions",
         )
     }  # fmt: skip
-    compared = {name: float(sums[name]) for name in ("estimate_usd", "actual_usd")}
+    compared = {name: sums[name] / _BILLION for name in ("estimate_usd", "actual_usd")}
     return {
         **found,
-        "cache_share": round(float(sums["cache_read_tokens"] / prompt), 4) if prompt else None,
-        "cost_usd": float(sums["cost_usd"]),
+        "cache_share": round(sums["cache_read_tokens"] / prompt, 4) if prompt else None,
+        "cost_usd": sums["cost_usd"] / _BILLION,
         **(compared if found["missions"] else dict.fromkeys(compared)),
     }

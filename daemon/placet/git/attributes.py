@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placet.git.changes import submodules
+from placet.git.rules import ATTRIBUTES, may_have_rules
 from placet.git.run import items_of, place_of, run_git
 from placet.git.worktree import Worktree, query_place
 
@@ -27,8 +28,8 @@ _WITHOUT_VALUE = frozenset({"unspecified", "unset", "set"})
 
 def attributes(wt: Worktree, paths: Sequence[str]) -> dict[str, Attributes]:
     """Return git's attributes of these paths."""
-    if not paths:
-        return {}
+    if not paths or not may_have_rules(wt, paths, ATTRIBUTES):
+        return {path: Attributes() for path in paths}
     names = os.fsencode("\0".join([*paths, ""]))
     asked = ("check-attr", "-z", "--stdin", *_ATTRIBUTES)
     items = items_of(run_git(query_place(wt), *asked, stdin=names)[1])

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from placet.git.index import read_status
 from placet.git.repository import IGNORED, is_kept
+from placet.git.rules import IGNORE, may_have_rules, may_have_submodules
 from placet.git.run import FileChange, GitDir, RepositoryChanged, items_of, run_git, with_env
 from placet.git.worktree import (
     BROUGHT,
@@ -189,7 +190,7 @@ def _listed(wt: Worktree, file: str) -> frozenset[str]:
 
 
 def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
-    if not paths:
+    if not paths or not may_have_rules(wt, paths, IGNORE):
         return {}
     common, mine = wt.repo.common_dir, wt.repo.common_dir / "info/exclude"
     # check-ignore accepts no literal names, and after `./` no character is special. It fails for a
@@ -211,6 +212,8 @@ def _rules(wt: Worktree, paths: Sequence[str]) -> dict[str, IgnoreRule]:
 
 def submodules(wt: Worktree) -> list[str]:
     """Return the submodules of the last commit. The files in the worktree may say otherwise."""
+    if not may_have_submodules(wt):
+        return []
     rows = items_of(run_git(query_place(wt), "ls-files", "-z", "--stage")[1])
     return [row.partition("\t")[2] for row in rows if row.startswith("160000 ")]
 

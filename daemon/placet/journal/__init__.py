@@ -19,9 +19,10 @@ stay queued, the user is told once, and writing resumes by itself. With less tha
 model is called (`agent.model_call`), so that its reply can be recorded. Only a stopping daemon
 refuses what it cannot write (JournalPaused).
 
-Damage is found, kept and named. The file is checked when it is opened (`file.check`). A damaged
-file is set aside, never repaired, and the daemon starts a new journal. A damaged text or record
-entry (BodyDamaged) stops only the case that needs it.
+Damage is found, kept and named. The file is checked when it is opened (`file.check`): a large one
+only after somebody met damage in it. A damaged file is set aside, never repaired, and the daemon
+starts a new journal. A damaged text or record entry (BodyDamaged) stops only the case that needs
+it.
 
 Events cannot be changed unnoticed. They form a hash chain (`chain`). Each text and each entry of a
 record is stored with its hash. `maintenance.examine` checks them all. Whoever can rewrite the whole

@@ -50,17 +50,25 @@ def finish_rollback(path: Path) -> None:
         connection.execute("PRAGMA user_version").fetchone()
 
 
-def check(path: Path) -> tuple[str, int]:
+WHOLE_BYTES = 64 * 1024 * 1024
+"""Largest journal that each start reads whole, in 0.1 s. 2.4 GB take 2.5 s, or 27 s when busy."""
+
+
+def check(path: Path, *, whole: bool = False) -> tuple[str, int]:
     """Return the database's damage ("" for none) and its schema's number (0 if damaged).
 
-    Nothing is written. 100 MB take 0.2 s from memory, 2 s from a cold disk.
+    A database over WHOLE_BYTES is read whole only if `whole`, or after somebody met damage in it
+    (`damaged`).
     """
+    suspect = _suspicion(path)
+    whole = whole or suspect.exists() or path.stat().st_size <= WHOLE_BYTES
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         connection.execute("PRAGMA cell_size_check = 1")
         try:
             version = schema_of(connection, path)
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            asked = "PRAGMA quick_check(1)" if whole else "SELECT 'ok'"
+            found = str(connection.execute(asked).fetchone()[0])
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             # quick_check raises for the worst damage instead of returning it; SQLITE_ERROR can only
             # come from the file here ("unsupported file format"), for the statements are fixed
@@ -71,11 +79,19 @@ def check(path: Path) -> tuple[str, int]:
             raise
     if found != "ok":
         return found, 0
+    if whole:
+        suspect.unlink(missing_ok=True)
     return "", version
 
 
-def damaged(path: Path, error: BaseException) -> JournalDamaged:
-    """Return the error for damage met in the database."""
+def _suspicion(path: Path) -> Path:
+    return path.with_name(f"{path.name}-suspect")
+
+
+def damaged(path: Path, error: BaseException | str) -> JournalDamaged:
+    """Return the error for damage met in the database, and have the next start read all of it."""
+    with contextlib.suppress(OSError):  # a reader may not be allowed to write there
+        _suspicion(path).touch(0o600)
     return JournalDamaged(
         f"the journal {path} is damaged: {error}",
         "restart the daemon: it sets the file aside and begins a new one",
@@ -85,6 +101,7 @@ def damaged(path: Path, error: BaseException) -> JournalDamaged:
 def set_aside(path: Path, moment: datetime) -> Path:
     """Rename the database and its companions; return the new name."""
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    _suspicion(path).unlink(missing_ok=True)
     return rename_database(path, f"{path.stem}.damaged-{stamp}{path.suffix}")
 
 

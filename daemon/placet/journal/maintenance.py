@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from placet.journal.chain import NO_HASH, chained, last_event, link
 from placet.journal.database import Connection, address_of, database_of
-from placet.journal.file import new_database
+from placet.journal.file import check, damaged, new_database
 from placet.journal.reader import Reader, file_snapshot, rows_of, snapshot
 from placet.journal.schema import ACTIVITY
 from placet.journal.writes import BadRow, BodyDamaged, checked_body
@@ -59,8 +59,11 @@ class Examined(NamedTuple):
 def examine(path: Path, mark: Path) -> Examined:
     """Check the events (`verify`), each text and entry of a record against its hash, and the end.
 
-    The end is compared with the daemon's mark.
+    The end is compared with the daemon's mark. Raises JournalDamaged for pages that SQLite cannot
+    read.
     """
+    if not address_of(path) and path.exists() and (damage := check(path, whole=True)[0]):
+        raise damaged(path, damage)
     bad = verify(path)
     with snapshot(path) as connection:
         last_id, last_hash = last_event(connection)

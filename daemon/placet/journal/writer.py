@@ -245,6 +245,8 @@ def open_journal(
             aside = _sound_file(path, now, say) or aside
             return _connect(path), aside
         except (sqlite3.Error, OSError) as error:
+            if is_damage(error):  # in a page that the check of a large file does not read
+                raise damaged(path, error) from error
             busy = isinstance(error, sqlite3.Error) and primary_code(error) in LOCKED
             if not busy or waited_s >= _PATIENCE_S:
                 raise UserError(

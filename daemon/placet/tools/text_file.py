@@ -213,7 +213,8 @@ def _end_of(text: str) -> str:
 
 def shown(text: str) -> str:
     """Return a file's text for a model: with newlines, and U+FFFD for bytes that are not UTF-8."""
-    return _BYTE.sub("\ufffd", _newlines(text))
+    text = _newlines(text)
+    return text if text.isascii() else _BYTE.sub("\ufffd", text)
 
 
 def _newlines(text: str) -> str:

@@ -542,6 +542,11 @@ def longest_look() -> None:
         look()
         took = (time.process_time() - began) * 1000
         told(f"a plan at every limit: {name}", f"{took:.0f} ms", f"{len(text):,} characters")
+    hostile = b"---\nrequest_id: r\nrevision: 1\n---\n" + b"# a\n" * 60_000
+    began = time.process_time()
+    with_box(hostile, box_of(case))
+    took = (time.process_time() - began) * 1000
+    told("a plan of 60,000 headings: box", f"{took:.0f} ms")
 
 
 def streaming() -> None:

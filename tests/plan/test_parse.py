@@ -28,7 +28,7 @@ from placet.plan.limits import (
     plan_from,
     scope_excess,
 )
-from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.parse import MAX_HEADINGS, PlanProblems, parse_plan
 from placet.plan.plan import LiteralCall, Plan, Section, Step
 from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
@@ -1019,6 +1019,15 @@ def test_oversized_plan_is_refused_unparsed() -> None:
         parse_plan(body)
     assert len(caught.value.problems) == 1
     assert "262,144" in str(caught.value)
+
+
+def test_plan_of_too_many_headings_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placet.plan.parse._PlanReader", None)
+    for heading in ("# a", "   ###### a", "##", "#\t"):
+        with pytest.raises(PlanProblems) as caught:
+            parse_plan("# Say hello\n\nWords.\n" + f"{heading}\n" * MAX_HEADINGS)
+        assert len(caught.value.problems) == 1
+        assert "5,001 headings" in str(caught.value)
 
 
 # Limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,13 @@ from placet.journal.maintenance import examine
 from placet.journal.writes import JournalDamaged, PutText
 
 PAGE_BYTES = 4096
+
+
+def raising(error: type[Exception]) -> Callable[..., None]:
+    def work(*_args: object, **_more: object) -> None:
+        raise error
+
+    return work
 
 
 @pytest.fixture
@@ -74,3 +82,14 @@ def test_damage_met_while_opening_is_set_aside_next(damaged: World) -> None:
         damaged.open()
     with damaged.open() as journal:
         assert journal.set_aside is not None
+
+
+def test_verify_needs_no_permission_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "journal.db")
+    with world.open() as journal:
+        journal.commit([row(1)])
+    file.damaged(world.path, "a bad cable")
+    monkeypatch.setattr(Path, "unlink", raising(PermissionError))
+    assert examine(world.path, tmp_path / "journal.mark").damage == ""

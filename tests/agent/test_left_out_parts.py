@@ -181,7 +181,7 @@ def run_mission(plan: Plan, top: Path) -> list[int]:
             ports=SimpleNamespace(config=Config()),
             touch=lambda use: None,
         )
-        steps = Literal(work)
+        steps = Literal(work, has_written=True)  # what literal steps write has no commit here
         order = [one["step"] for one in steps.leading_literals()]
         while (number := steps.open_step()) is not None:
             told = steps.steer(CompleteStep(step=number, summary=""))

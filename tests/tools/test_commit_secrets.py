@@ -55,6 +55,7 @@ def test_mission_with_secret_fails_and_keeps_redacted_work(tmp_path: Path) -> No
     vault.plays(
         plan,
         [
+            ("write_file", {"path": "first.txt", "content": "one\n"}),
             ("complete_step", {"step": 1, "summary": "Done"}),
             ("write_file", {"path": "notes.txt", "content": f"one\ntwo\n{key}\n"}),
         ],

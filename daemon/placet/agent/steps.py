@@ -114,7 +114,8 @@ class StepsUnderway:
         plan = self.work.mission.plan
         told = sum(not plan.steps[number - 1].actions for number in self.done)
         is_last = all(number in (step, *self.done) for number, _ in plan.kept)
-        written = self.has_written or any(one.commit for one in self.done.values())
+        # any command may have written, a check too
+        written = self.has_written or self.commands or any(s.commit for s in self.done.values())
         if written or not (is_last and plan.scope.write) or self.calls["complete_step"] > told:
             return ""
         return (

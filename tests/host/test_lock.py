@@ -128,6 +128,9 @@ def test_new_vault_at_old_path_starts_empty(tmp_path: Path) -> None:
     folder = state_of(vault).folder
     moved = replace(vault, root=vault.root.rename(tmp_path / "moved"))
     fresh = make_vault(tmp_path)
+    with pytest.raises(UserError, match="names another vault"):
+        fresh.here()
+    fresh.click("run", "--once", "--take-over")
     fresh.here()
     assert state_of(fresh).folder != folder
     assert state_of(moved).folder == folder

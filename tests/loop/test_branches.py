@@ -524,7 +524,11 @@ def test_changed_git_configuration_stops_mission(vault: TestVault, repo: Path, l
     commit_all(repo, "A test that does more than to test")
     vault.plays(
         plan,
-        [*(step if last else []), ("write_file", {"path": "hello.txt", "content": "hello\n"})],
+        [
+            ("write_file", {"path": "hello.txt", "content": "hell\n"}),
+            *(step if last else []),
+            ("write_file", {"path": "hello.txt", "content": "hello\n"}),
+        ],
         [("run_command", {"command": "python3", "args": ["t.py"]})],
         [*([] if last else step), ("finish", {"summary": "Done."})],
     )

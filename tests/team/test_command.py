@@ -520,4 +520,5 @@ def test_compose_file_configures_worker_and_database_securely() -> None:
     with patch.dict("os.environ", {"PLACET_DATABASE": address}):
         given = worker_command.make_context("worker", worker["command"].split()[2:]).params
     remote = "ssh://git@vault.example.org/srv/git/work.git"
-    assert given == {"address": address, "slots": 2, "remote": remote, "config": None}
+    own = {"config": None, "signers": None}
+    assert given == {"address": address, "slots": 2, "remote": remote, **own}

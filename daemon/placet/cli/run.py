@@ -17,7 +17,10 @@ from placet.loop.run import signal_handlers
 @site_option
 @click.option("--once", is_flag=True, help="Work until everything left waits for you, then exit.")
 @click.option(
-    "--take-over", is_flag=True, help="Work on a vault that another machine's daemon has claimed."
+    "--take-over",
+    is_flag=True,
+    help="Work on a vault that another machine's daemon has claimed, or on another vault at the "
+    "place of one.",
 )
 @click.option(
     "-v",

@@ -210,7 +210,7 @@ def original_of(vault: Path, env: Mapping[str, str]) -> Path | None:
 
 
 def other_at(vault: Path, env: Mapping[str, str]) -> Path | None:
-    """Return the state of another vault that was at this path last, or None.
+    """Return the state folder of another vault that was at this path last, or None.
 
     A vault is known by the id in it, which whoever can write the vault can change.
     """

@@ -39,11 +39,14 @@ def lock_vault(
     clock: Clock,
     say: Callable[[str], None],
     stack: ExitStack,
+    *,
+    take_over: bool = False,
 ) -> tuple[StateFolder, MarkerLock]:
     """Lock the vault for this process; return its state folder, and the lock on its marker.
 
     Both the vault and the state folder are locked: several paths, users and state folders can lead
-    to one vault. Raises UserError if another daemon holds a lock.
+    to one vault. Raises UserError if another daemon holds a lock, and for another vault at the
+    place of a known one, unless it is to be taken over: its settings would be accepted unseen.
     """
     vault, marker = folder.root, folder.root / MARKER
     if folder.marker() is None:
@@ -58,13 +61,13 @@ def lock_vault(
                 "and a new journal."
             )
     state = vault_state(vault, env)
-    if not os.path.exists(state.accepted) and (other := other_at(vault, env)) is not None:
+    is_new = not os.path.exists(state.accepted)
+    if is_new and not take_over and other_at(vault, env) is not None:
         raise UserError(
-            f"{marker} names another vault than the one that was here. A daemon would accept its "
-            "settings unseen.",
-            f"Put the old id back: placet init, after you deleted that file. Or, if this is "
-            f"another vault, move the state of the old one away: mv {shlex.quote(str(other))} "
-            f"{shlex.quote(str(other))}.old",
+            f"{marker} names another vault than the one that was here. Its settings would be "
+            "accepted unseen.",
+            "Put the old id back: delete that file, then type placet init. Or, if this is another "
+            "vault: placet run --take-over",
             exit_code=2,
         )
     state.ensure()

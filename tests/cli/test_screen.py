@@ -23,7 +23,7 @@ from placet.client.cases import Progress, status
 from placet.client.words import turn
 from placet.wording import age
 from ptykit import links, on_terminal, seen, terminal, too_long
-from vaultkit import PLAN, TestVault, make_vault, running, until
+from vaultkit import PLAN, TestVault, make_vault, nobody_writes, running, until
 
 EVIL = "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\ \x1b[2J\x1b]0;x\x07 \u202eabc\u200b"
 LONG = "Every word of this title has to be seen by whoever decides about it, however long it is"
@@ -38,7 +38,7 @@ def known_vault(folder: Path) -> TestVault:
     """Three missions done, one plan that waits, one of a hostile title, one note unusable."""
     vault = bare_vault(folder)
     model = Fake(paid, provider="anthropic", name="claude-opus-5-5")
-    with looping(vault, model=lambda: model) as run:
+    with nobody_writes(), looping(vault, model=lambda: model) as run:
         for name in ("one", "two", "three"):
             vault.drop("Say hello.\n", f"{name}.md")
             run.settle()

@@ -28,7 +28,7 @@ from placet.journal.writes import AddActivity
 from placet.loop.build import pricing
 from placet.wording import rfc3339
 from ptykit import on_terminal, seen, too_long
-from vaultkit import TestVault
+from vaultkit import TestVault, nobody_writes
 
 PRICED = "claude-opus-5-5"
 SQL = """SELECT count(*), sum(metadata->>'cost_usd'), sum(metadata->>'input_tokens'),
@@ -68,7 +68,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
         return replace(greeter(ask), usage=used, model=model.name)
 
     model.answer = answer
-    with looping(vault, model=lambda: model) as run:
+    with nobody_writes(), looping(vault, model=lambda: model) as run:
         for name in ("one", "two", "three", "four", "five"):
             model.name = "a-model-of-nobody" if name == "five" else PRICED
             portal = "---\nportal: code\n---\n" if name == "four" else ""

@@ -1342,7 +1342,8 @@ def test_concurrent_runs_leak_no_descriptor(level: Level, box: Box) -> None:
     for thread in threads:
         thread.join()
     assert sorted(said) == ["0", "1", "2", "3"]
-    assert len(list(descriptors.iterdir())) == before
+    # a thread of an earlier test may have closed some
+    assert len(list(descriptors.iterdir())) <= before
 
 
 def test_a_command_inherits_no_descriptor(level: Level, box: Box) -> None:

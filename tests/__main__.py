@@ -19,7 +19,7 @@ def main(words: list[str]) -> None:
     """Check and test. The exit code is that of pytest, unless a tool fails."""
     os.chdir(ROOT)
     if words[:1] == ["quick"]:
-        words = ["-n", "2", "--quick", *words[1:]]
+        words = ["-n", "3", "--quick", *words[1:]]
     else:
         check()
         words = ["-n", "4", *words]

@@ -60,7 +60,7 @@ def test_python_m_tests_runs_every_tool_then_pytest(tmp_path: Path) -> None:
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     done = run("quick", "-x")
-    assert done.stdout == "-m pytest -q -p tests.quick --dist worksteal -n 2 --quick -x\n"
+    assert done.stdout == "-m pytest -q -p tests.quick --dist worksteal -n 3 --quick -x\n"
     assert not (tmp_path / "called").exists(), "quick runs no tools"
     done = run("-k", "x")
     assert done.returncode == 0, done.stderr

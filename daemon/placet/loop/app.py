@@ -89,9 +89,8 @@ def daemon(
     with ExitStack() as stack:
         folder = stack.enter_context(Vault(vault, ask_kernel=ask_kernel))
         notify = systemd_notifier(env, say)
-        state, marker = lock_vault(
-            folder, env, this_process(), clock, say, stack, take_over=take_over
-        )
+        process = this_process()
+        state, marker = lock_vault(folder, env, process, clock, say, stack, take_over=take_over)
         settings = ConfigWatch.load(vault, env, state, clock, say)
         settings.ask_kernel = ask_kernel
         config = settings.held.config

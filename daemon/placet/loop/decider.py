@@ -200,9 +200,7 @@ class Decider:
         its = self.shown.get(case.trace_id, CaseNotes())
         if case.acting is State.RUNNING:
             return bool(case.stop or its.plans) or case.plan.path in self.state.intake.odd
-        if case.state is not State.APPROVED:
-            return True
-        return self.state.intake.all_plans_read and may_begin(case, its)
+        return case.state is not State.APPROVED or may_begin(case, its)
 
     def _uncertain(self, found: NotesByOwner) -> Set[str]:
         """Return the trace ids of cases that this look is not certain about.

@@ -26,6 +26,7 @@ from placet.client.decisions import (
 )
 from placet.client.notes import asking_text, asks_for_more, note_of_plan, text_of
 from placet.client.requests import Submitted, submit
+from placet.client.signing import must_have_no_remark
 from placet.client.site import Site
 from placet.codec import sha256
 from placet.disk.vault import Vault
@@ -105,12 +106,9 @@ def _approve(site: Site, ident: str, fields: Fields) -> Done:
     remark = _field_text(fields, "remark")
     seen = _seen(site, case, fields)
     signed = signature(site, case, fields)
-    if signed and remark:
-        raise UserError(
-            "A signed approval takes no remark: a remark changes the text.",
-            "Write it as a comment, then approve the plan as it is.",
-        )
     remarks = [remark] if remark else []
+    if signed:
+        must_have_no_remark(remarks)
     return decide(site, case, "approve", remarks, seen=seen, signature=signed)
 
 

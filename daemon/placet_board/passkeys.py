@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from placet.case.case import Case
-from placet.client.signing import listed, statement_for, to_accept
+from placet.client.signing import accepted_signers, statement_for, to_accept
 from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.config import ApprovalTable
 from placet.host.signers import NotSigned, change_list, verify
 from placet.note.paths import SIGNERS_PATH
 from placet.plan.allowed_signers import NAME, Signer
-from placet.plan.sshsig import passkey_key, passkey_signature, rp_id_of, to_be_signed
+from placet.plan.sshsig import bytes_to_sign, passkey_key, passkey_signature, rp_id_of
 from placet.plan.statement import NAMESPACE
 
 MAX_FIELD_CHARS = 4_096
@@ -102,7 +102,7 @@ def passkeys_page(site: Site, origin: str) -> dict[str, Any] | None:
         return None
     why, found = no_passkeys_at(origin), list[tuple[Signer, bool]]()
     try:
-        known, name = listed(site), signer_name(site.who)
+        known, name = accepted_signers(site), signer_name(site.who)
         found = [
             (one, one in known)
             for one in (*known, *to_accept(site).added)
@@ -166,11 +166,11 @@ def no_passkeys_at(origin: str) -> str:
 def _accepted(site: Site) -> list[Signer]:
     """Return the accepted passkeys of a login."""
     name = signer_name(site.who)
-    return [one for one in listed(site) if one.name == name and one.origin]
+    return [one for one in accepted_signers(site) if one.name == name and one.origin]
 
 
 def _challenge(text: str) -> bytes:
-    return to_be_signed(text.encode(), NAMESPACE)
+    return bytes_to_sign(text.encode(), NAMESPACE)
 
 
 def _decoded(text: str) -> bytes:

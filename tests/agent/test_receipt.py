@@ -57,7 +57,7 @@ def test_completed_mission_names_its_receipt(vault: TestVault, tmp_path: Path) -
     assert ref in vault.reports()[0].read_text()
     assert ref in vault.click("show", "say-hello").stdout
     assert ref in vault.click("why", "say-hello").stdout
-    (key,) = vault.state.glob(f"*/{signers.OWN_KEY}")
+    (key,) = vault.state.glob(f"*/{signers.DAEMON_KEY}")
     assert key.stat().st_mode & 0o777 == 0o600
 
 
@@ -125,5 +125,5 @@ def test_unsigned_mission_starts_no_ssh_keygen(
     monkeypatch.setattr(signers, "_keygen", never)
     approved(vault)
     assert "receipt" not in vault.rows("execution.completed")[0]["metadata"]
-    assert receipts(tmp_path) == [*vault.state.glob(f"*/{signers.OWN_KEY}")] == []
+    assert receipts(tmp_path) == [*vault.state.glob(f"*/{signers.DAEMON_KEY}")] == []
     assert "receipt" not in vault.reports()[0].read_text().lower()

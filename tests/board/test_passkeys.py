@@ -21,7 +21,7 @@ from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.signers import verify
 from placet.plan.allowed_signers import Signer, parse_signers
-from placet.plan.sshsig import passkey_key, passkey_signature, to_be_signed
+from placet.plan.sshsig import bytes_to_sign, passkey_key, passkey_signature
 from placet.plan.statement import NAMESPACE
 from placet_board.auth import Door, Tokens
 from placet_board.passkeys import no_passkeys_at, signature, signer_name
@@ -134,7 +134,7 @@ def browser(vault: TestVault, key: SoftPasskey) -> Iterator[Browser]:
 def test_openssh_accepts_signature_of_passkey(key: SoftPasskey) -> None:
     text, origin = "placet approval 1\n", "https://notes.example"
     public = passkey_key(key.point, "notes.example")
-    asked = to_be_signed(text.encode(), NAMESPACE)
+    asked = bytes_to_sign(text.encode(), NAMESPACE)
     answer = key.answer(asked, origin, rp_id="notes.example")
     made = passkey_signature(public, NAMESPACE, *answer.values())
     found = verify(text, made, [Signer("anna", public, "", origin)])
@@ -156,7 +156,7 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
     "no origin": ({"origin": ""}, "no accepted passkey"),
     "another RP id": ({"rp_id": "evil.example"}, "no accepted passkey"),
     "another text": ({"challenge": b"x" * 32}, "another text"),
-    "another namespace": ({"challenge": to_be_signed(b"x", "file")}, "another text"),
+    "another namespace": ({"challenge": bytes_to_sign(b"x", "file")}, "another text"),
     "made by adding": ({"asked": "webauthn.create"}, "another text"),
 }
 

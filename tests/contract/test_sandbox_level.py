@@ -31,7 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placet.errors import ToolError, UserError
-from placet.host.signers import OWN_KEY, own_key
+from placet.host.signers import DAEMON_KEY, daemon_key
 from placet.sandbox import levels, seccomp, visible_paths
 from placet.sandbox.box import Box, BoxLimits, Level
 from placet.sandbox.cleanup import end_left_behind, scratch_prefix, temporary
@@ -243,12 +243,12 @@ def test_command_cannot_read_or_write_intents(wall: Level, tmp_path: Path) -> No
 def test_command_cannot_read_daemons_key(wall: Level, tmp_path: Path) -> None:
     tree = tmp_path / "worktrees" / "x"
     tree.mkdir(parents=True)
-    key = own_key(tmp_path)
-    source = f"ls {tmp_path}; cat {key} || cat ../../{OWN_KEY}; echo x > {key}"
+    key = daemon_key(tmp_path)
+    source = f"ls {tmp_path}; cat {key} || cat ../../{DAEMON_KEY}; echo x > {key}"
     ran = run(["sh", "-c", source], Box(tree), wall)
     assert "PRIVATE KEY" not in ran.stdout
-    assert OWN_KEY not in ran.stdout
-    assert own_key(tmp_path).read_text().startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert DAEMON_KEY not in ran.stdout
+    assert daemon_key(tmp_path).read_text().startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
 
 
 # ---- nothing survives

@@ -113,7 +113,7 @@ class Done:
                     (),
                     Decimal(1),
                     5,
-                ),
+                ).lines(),
                 f"0-{number:032x}",
             )
             for number, plan in enumerate(self.plans)

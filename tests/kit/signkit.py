@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from passkeykit import SoftPasskey
-from placet.plan.sshsig import PASSKEY, passkey_key, passkey_signature, to_be_signed
+from placet.plan.sshsig import PASSKEY, bytes_to_sign, passkey_key, passkey_signature
 from placet.plan.statement import NAMESPACE
 
 
@@ -46,6 +46,6 @@ class Passkey:
 
     def sign(self, text: str, *, flags: int = 0x05, origin: str = "", rp_id: str = "") -> str:
         """Return the SSH signature of a text."""
-        challenge, page = to_be_signed(text.encode(), NAMESPACE), origin or self.origin
+        challenge, page = bytes_to_sign(text.encode(), NAMESPACE), origin or self.origin
         answer = self.holder.answer(challenge, page, rp_id=rp_id or self.rp_id, flags=flags)
         return passkey_signature(self.public, NAMESPACE, **answer)

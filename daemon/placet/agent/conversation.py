@@ -197,7 +197,7 @@ def rounds(
         turns = _prepared(ask, iteration, remarks, size, limits, place, stopped)
         ask = replace(ask, turns=tuple(turns))
         in_circle = in_circle or limits.nudged
-        ask = _urged(ask, talk, in_circle=in_circle, is_silent=is_silent)
+        ask = _with_forced_call(ask, talk, in_circle=in_circle, is_silent=is_silent)
         reply = ask_model(
             limits.ports,
             ask,
@@ -226,7 +226,7 @@ def rounds(
         limits.history = limits.history.with_step(stopped)
 
 
-def _urged(ask: Ask, talk: Conversation, *, in_circle: bool, is_silent: bool) -> Ask:
+def _with_forced_call(ask: Ask, talk: Conversation, *, in_circle: bool, is_silent: bool) -> Ask:
     """Return what a planner is asked that was silent, or goes in a circle.
 
     A small model stays so, whatever it is told. Its server makes it call a tool, or submit a plan.

@@ -27,7 +27,7 @@ from placet.git.history import log
 from placet.git.receipt import RECEIPTS, changes_between, write_receipt
 from placet.git.repository import resolve
 from placet.git.run import GitError, Repo, RepositoryChanged
-from placet.host.signers import NotSigned, own_key, read_list, sign
+from placet.host.signers import NotSigned, daemon_key, read_list, sign
 from placet.host.state import SIGNERS
 from placet.journal.writes import BodyDamaged
 from placet.plan.allowed_signers import Signer, as_text
@@ -108,7 +108,7 @@ def _files(ports: Ports, signed: tuple[Signed, ...], stated: str) -> dict[str, b
             parts = (one.statement.encode(), one.signature.encode(), text)
             files |= dict(zip(names_of(number), parts, strict=True))
     state = ports.worktrees.parent
-    armour = sign(own_key(state), stated, NAMESPACE)
-    daemon = Signer(DAEMON, read_signature(armour).key).line(NAMESPACE)
+    signature = sign(daemon_key(state), stated, NAMESPACE)
+    daemon = Signer(DAEMON, read_signature(signature).key).line(NAMESPACE)
     files[LIST] = as_text(read_list(state, SIGNERS)) + f"{daemon}\n".encode()
-    return files | {STATED: stated.encode(), f"{STATED}.sig": armour.encode()}
+    return files | {STATED: stated.encode(), f"{STATED}.sig": signature.encode()}

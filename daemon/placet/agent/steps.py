@@ -100,7 +100,7 @@ class StepsUnderway:
             raise ToolError("literal_step", f"placet does step {step} itself, as it is written.")
         if (first := self.open_step()) is not None and first < step:
             raise self._still_open(f"Step {step} was not completed", first)
-        if why := self._nothing_written(step):
+        if why := self._unwritten(step):
             raise ToolError(STEP_OPEN, why, step=step)
         result: dict[str, Any] = {"step": step, "commit": self._commit(step, summary)}
         if unproven := doubts_about(steps[step - 1], self.work.mission.plan, self.commands):
@@ -109,7 +109,7 @@ class StepsUnderway:
             result["carried_out"] = after
         return result
 
-    def _nothing_written(self, step: int) -> str:
+    def _unwritten(self, step: int) -> str:
         """Return why the last step of a plan that writes is not done; once, then it may be."""
         plan = self.work.mission.plan
         told = sum(not plan.steps[number - 1].actions for number in self.done)

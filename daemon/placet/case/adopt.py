@@ -10,7 +10,7 @@ from placet.case.callout import (
     HOW_TO_REVIEW,
     WHERE,
     box_edits_to_text,
-    signed_or_moved,
+    how_to_approve,
     with_marks,
 )
 from placet.case.case import Approval, Case, KnownPlan, NoteSeen, Request
@@ -65,7 +65,7 @@ def adopt_plan(note: NoteSeen, request: NoteSeen | None, now: str) -> Decision:
         d.set(request_digest=d.text(note.raw))
     d.text(plan_text(note.raw))
     if note.folder is Folder.ACTIVE:
-        how = signed_or_moved(d.case, HOW_TO_REVIEW)
+        how = how_to_approve(d.case, HOW_TO_REVIEW)
         d.return_plan(note, "Not approved", " ".join([NO_RECORD, *how]))
     elif cleared := cleared_decision(note):  # it is unknown for which text it was meant
         d.stamp_plan(note, cleared)

@@ -62,7 +62,7 @@ WAITS_FOR_SIGNATURE = (
 )
 
 
-def signed_or_moved(case: Case, lines: Sequence[str]) -> tuple[str, ...]:
+def how_to_approve(case: Case, lines: Sequence[str]) -> tuple[str, ...]:
     """Return what a person can do: where approvals are signed, a move approves nothing."""
     if not case.must_sign:
         return tuple(lines)
@@ -147,7 +147,7 @@ _BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
     State.WITHDRAWN: ("quote", "This plan for {} was withdrawn", ()),
     State.PLANNING: ("quote", "This plan for {} made room for a new one", ()),
 }
-HOLDS = frozenset({State.APPROVED, State.RUNNING, State.COMPLETED})
+APPROVED_STATES = frozenset({State.APPROVED, State.RUNNING, State.COMPLETED})
 """The states of a case whose plan is approved, or was."""
 _AFTER_FAILURE = (_APPROVE_AGAIN, *HOW_TO_REVIEW[1:], _NEW_PLAN)
 _MARK_CHARS = 6  # a typed line has a known mark once in 10^5 notes
@@ -171,7 +171,11 @@ def box_of(case: Case, path: str = "") -> WriteBox:
     if case.state is State.COMPLETED or (case.state is State.FAILED and case.outcome.report_path):
         above = (*above, report)
     place, branch = path or case.plan.path, new_branch(case)
-    if case.must_sign and case.acting not in HOLDS and place.startswith(f"{Folder.ACTIVE}/"):
+    if (
+        case.must_sign
+        and case.acting not in APPROVED_STATES
+        and place.startswith(f"{Folder.ACTIVE}/")
+    ):
         above = (WAITS_FOR_SIGNATURE.format(case.request_id), *above)
     return WriteBox(
         place,
@@ -179,7 +183,7 @@ def box_of(case: Case, path: str = "") -> WriteBox:
         title.format(request),
         branch,
         above,
-        signed_or_moved(case, below),
+        how_to_approve(case, below),
         base_branch=case.plan.base_branch,
         base_commit=case.plan.base_commit,
         uncommitted=case.plan.uncommitted,

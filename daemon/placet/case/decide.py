@@ -256,7 +256,7 @@ def _approved(d: DecisionBuilder, g: PlanApproved) -> None:
         sandbox=g.level,
         **({"steps_left_out": list(left_out)} if left_out else {}),
         **_claimed(plan, "approved_by"),
-        **d.sign(g.signed),
+        **d.keep_signature(g.signed),
     )
     d.set(rejection=Rejection())
     stamps = {**d.plan_status, "approved_by": by, "approved_at": d.now}

@@ -95,7 +95,7 @@ class DecisionBuilder:
             self.set(spent_approvals=(*kept, self.case.approval.at))
         self.set(approval=Approval(level=self.case.approval.level), signed=())
 
-    def sign(self, signed: Signed | None) -> Mapping[str, str]:
+    def keep_signature(self, signed: Signed | None) -> Mapping[str, str]:
         """Keep an approval's signature, if it has one; return what its row says of it.
 
         The statement is used up.

@@ -139,7 +139,7 @@ def scope_widened(d: DecisionBuilder, g: ScopeWidened) -> None:
         digest=asking.amended,
         before=before,
         sandbox=g.level,
-        **d.sign(g.signed),
+        **d.keep_signature(g.signed),
     )
     if plan is not None and plan.says(before, former.meaning):
         # an edited one has no effect, and stays; that is shown as any edit during the run

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from placet.case.callout import danger_lines, signed_or_moved
+from placet.case.callout import danger_lines, how_to_approve
 from placet.case.case import Asking, Case, NoteSeen
 from placet.case.events import Asked
 from placet.case.life_cycle import State
@@ -127,7 +127,7 @@ def amendment_note(
     }
     box = [
         f"> [!question|placet] The mission for {_request(case)} asks for what is marked with `+`",
-        *(f"> - {line}" for line in signed_or_moved(case, HOW_TO_WIDEN)),
+        *(f"> - {line}" for line in how_to_approve(case, HOW_TO_WIDEN)),
     ]
     lines = [
         difference(first, wider),

@@ -13,9 +13,9 @@ from placet.cli.options import json_option, site_option
 from placet.cli.terminal import agreed, out, say
 from placet.client.signing import (
     accept_signers,
+    accepted_signers,
     add_signer,
-    daemons_key,
-    listed,
+    daemon_fingerprint,
     remove_signer,
     to_accept,
 )
@@ -48,13 +48,13 @@ def signer_add_command(site: Site, name: str, file: Path) -> None:
 @json_option
 def signer_list_command(site: Site, as_json: bool) -> None:
     """List the signers that were accepted on this machine."""
-    found = listed(site)
+    found = accepted_signers(site)
     facts = [
         {"name": one.name, "key": one.fingerprint, "origin": one.origin, "comment": one.comment}
         for one in found
     ]
     lines = [*map(_line, found)] or ["No signers."]
-    if own := daemons_key(site):
+    if own := daemon_fingerprint(site):
         lines.append(f"{DAEMON}  {own}  the daemon's own key, for receipts")
     out("\n".join(lines), facts, as_json=as_json)
     change = to_accept(site)

@@ -21,7 +21,7 @@ from placet.client.findings import Finding, Verdict, finding
 from placet.client.journal import older_copy
 from placet.client.model_setup import unkept_limit
 from placet.client.service import key_file
-from placet.client.signing import listed
+from placet.client.signing import accepted_signers
 from placet.client.signing import to_accept as signers_to_accept
 from placet.client.site import Site, user
 from placet.disk.files import put
@@ -32,7 +32,7 @@ from placet.git.run import MINIMUM_GIT, git_found
 from placet.host.clock import Clock
 from placet.host.config import Config, portal_path, repositories
 from placet.host.plugins import CHECKS, loaded
-from placet.host.signers import key_of, keygen_problem
+from placet.host.signers import fingerprint_of_file, keygen_problem
 from placet.host.state import StateFolder, expand_home, synced
 from placet.journal.database import address_of, is_begun
 from placet.journal.maintenance import examine
@@ -141,7 +141,7 @@ def _signing_lines(site: Site, config: Config) -> Iterator[Finding]:
     if why := keygen_problem():
         yield finding("signing", "bad", why, "Install OpenSSH 8.9 or newer.")
     try:
-        signers, change = listed(site), signers_to_accept(site)
+        signers, change = accepted_signers(site), signers_to_accept(site)
     except UserError as error:
         yield finding("signers", "bad", error.what, error.hint)
         return
@@ -149,7 +149,9 @@ def _signing_lines(site: Site, config: Config) -> Iterator[Finding]:
         found = "System/allowed_signers differs from what was accepted on this machine"
         yield finding("signers", "warn", found, "placet signer accept")
     named = config.approval.key
-    if named and (mine := key_of(expand_home(named))) not in {one.fingerprint for one in signers}:
+    if named and (mine := fingerprint_of_file(expand_home(named))) not in {
+        one.fingerprint for one in signers
+    }:
         found = "is not among the signers" if mine else "is not the file of an SSH key"
         helps = (
             f"placet signer add NAME {quote(named)}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,14 +12,13 @@ from placet.case.case import Case
 from placet.case.receipt import DAEMON
 from placet.client.site import ANSWER_S, Site
 from placet.errors import UserError
+from placet.git.run import setting_of_person
 from placet.host import signers
 from placet.host.state import SIGNERS, expand_home
 from placet.note.paths import SIGNERS_PATH
-from placet.plan.allowed_signers import NAME, Signer, read_key
+from placet.plan.allowed_signers import NAME, NAME_RULE, Signer, read_key
 from placet.plan.sshsig import read_signature
 from placet.plan.statement import read_statement
-
-HOW_TO_SET_KEY = "Name one: placet config set approval.key ~/.ssh/id_ed25519"
 
 
 def statement_for(site: Site, case: Case, digest: str) -> str:
@@ -47,25 +44,21 @@ def signature_for(site: Site, case: Case, digest: str, remarks: Sequence[str]) -
     Raises UserError where one is needed and cannot be made.
     """
     settings = site.in_force().config.approval
-    if not settings.is_on:
+    if not settings.signed and not (settings.sign and case.to_sign):
         return ""
     with _key(settings.key) as key:
-        if key is None and not settings.signed:
-            return ""
+        if key is None and settings.signed:
+            raise UserError(
+                "Approvals are signed here, and you have no key to sign with.",
+                "Name one: placet config set approval.key ~/.ssh/id_ed25519",
+            )
         if key is None:
-            raise UserError(
-                "Approvals are signed here, and you have no key to sign with.", HOW_TO_SET_KEY
-            )
-        if remarks:
-            raise UserError(
-                "A signed approval takes no remark: a remark changes the text.",
-                "Write it into the plan, below `## Review Comments`, then approve.",
-                exit_code=2,
-            )
+            return ""
+        must_have_no_remark(remarks)
         text = statement_for(site, case, digest)
         site.say(f"Signing with {key}.")
         made = signers.sign(key, text)
-    if read_signature(made).key not in {one.key for one in listed(site)}:
+    if read_signature(made).key not in {one.key for one in accepted_signers(site)}:
         raise UserError(
             "Your key was not accepted on this machine.",
             "Let it approve here: placet signer add NAME KEYFILE",
@@ -73,10 +66,22 @@ def signature_for(site: Site, case: Case, digest: str, remarks: Sequence[str]) -
     return made
 
 
+def must_have_no_remark(remarks: Sequence[str]) -> None:
+    """Raise UserError (exit code 2) for an approval with remarks, which cannot be signed."""
+    if remarks:
+        raise UserError(
+            "A signed approval takes no remark: a remark changes the text.",
+            "Write it into the plan, below `## Review Comments`, then approve.",
+            exit_code=2,
+        )
+
+
 @contextmanager
 def _key(setting: str) -> Iterator[Path | None]:
     """Give the file of the person's key: of the settings, or git's; None without one."""
-    named = setting or _git("user.signingKey") if setting or _git("gpg.format") == "ssh" else ""
+    named = setting
+    if not named and setting_of_person("gpg.format") == "ssh":
+        named = setting_of_person("user.signingKey")
     literal = named.removeprefix("key::")
     if not literal.startswith(("ssh-", "ecdsa-", "sk-")):
         yield expand_home(named) if named else None
@@ -85,16 +90,6 @@ def _key(setting: str) -> Iterator[Path | None]:
         file = Path(folder, "key.pub")  # its other half is an agent's
         file.write_text(f"{literal}\n")
         yield file
-
-
-def _git(key: str) -> str:
-    """Return a setting of the person's git, empty without one."""
-    if (git := shutil.which("git")) is None:
-        return ""
-    done = subprocess.run(
-        [git, "config", "--get", key], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +102,14 @@ class ListChange:
     """All that the vault's list has."""
 
 
-def listed(site: Site) -> tuple[Signer, ...]:
+def accepted_signers(site: Site) -> tuple[Signer, ...]:
     """Return who may approve on this machine."""
     return signers.read_list(site.state.folder, SIGNERS)
 
 
-def daemons_key(site: Site) -> str:
+def daemon_fingerprint(site: Site) -> str:
     """Return the fingerprint of the daemon's own key, empty while it has none."""
-    return signers.key_of(site.state.folder / signers.OWN_KEY)
+    return signers.fingerprint_of_file(site.state.folder / signers.DAEMON_KEY)
 
 
 def add_signer(site: Site, name: str, file: Path) -> Signer:
@@ -124,13 +119,12 @@ def add_signer(site: Site, name: str, file: Path) -> Signer:
     """
     if not NAME.fullmatch(name) or name == DAEMON:
         raise UserError(
-            f"{name!r} is not a name: it may have lowercase letters, digits and . _ @ -, and "
-            f"{DAEMON!r} is the daemon's.",
+            f"{name!r} cannot be a signer's name. {NAME_RULE} {DAEMON} is the daemon's.",
             "Choose one like anna, or anna@example.org.",
             exit_code=2,
         )
     new = Signer(name, *_public_key(file))
-    if others := {one.name for one in listed(site) if one.key == new.key} - {name}:
+    if others := {one.name for one in accepted_signers(site) if one.key == new.key} - {name}:
         raise UserError(
             f"This key is {others.pop()}'s already.", "See who may sign: placet signer list"
         )
@@ -144,12 +138,13 @@ def _public_key(file: Path) -> tuple[bytes, str]:
     beside = path.with_name(f"{path.name}.pub")
     path = beside if path.suffix != ".pub" and beside.is_file() else path
     try:
-        kind, key, *comment = path.read_text().strip().split(maxsplit=2)
-        return read_key(kind, key), "".join(comment)
+        words = path.read_text("utf-8", "replace").split(maxsplit=2)
+        kind, key, comment = (*words, "", "", "")[:3]
+        return read_key(kind, key), comment.strip()
     except OSError as error:
         why = str(error.strerror)
     except ValueError as error:
-        why = str(error) if "placet" in str(error) else "it is not a public key."
+        why = str(error)
     raise UserError(
         f"{path} cannot be used: {why}",
         "Give the file that ends in .pub. A new key: ssh-keygen -t ed25519",
@@ -159,7 +154,7 @@ def _public_key(file: Path) -> tuple[bytes, str]:
 
 def remove_signer(site: Site, name: str) -> tuple[Signer, ...]:
     """Take all keys of a name off both lists; return them. Raises UserError without any."""
-    gone = tuple(one for one in listed(site) if one.name == name)
+    gone = tuple(one for one in accepted_signers(site) if one.name == name)
     if not gone:
         raise UserError(f"{name!r} is not a signer.", "See them: placet signer list", exit_code=3)
     _change(site, lambda known: tuple(one for one in known if one.name != name))
@@ -178,7 +173,7 @@ def _change(site: Site, change: Callable[[tuple[Signer, ...]], tuple[Signer, ...
 
 def to_accept(site: Site) -> ListChange:
     """Return what the vault's list adds to the accepted one and takes from it."""
-    new, old = signers.read_list(site.vault, SIGNERS_PATH), listed(site)
+    new, old = signers.read_list(site.vault, SIGNERS_PATH), accepted_signers(site)
     return ListChange(
         tuple(one for one in new if one not in old),
         tuple(one for one in old if one not in new),

@@ -25,11 +25,11 @@ from placet.git.run import GitError, Repo
 from placet.host.signers import KEYGEN, NotSigned, verify
 from placet.note.frontmatter import read_note
 from placet.note.paths import show
-from placet.plan import statement
 from placet.plan.allowed_signers import Signer, parse_signers
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.scope import Scope
 from placet.plan.sshsig import read_signature
+from placet.plan.statement import NAMESPACE as OF_APPROVALS
 from placet.plan.statement import read_statement
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -115,13 +115,13 @@ def _signed(
     text: bytes, files: Mapping[str, bytes], name: str, signers: Sequence[Signer], namespace: str
 ) -> Signer:
     """Return whose signature of a text a file of the receipt has. Raises ValueError or NotHeld."""
-    armour = files.get(name, b"").decode("ascii")
-    key = read_signature(armour).key
+    signature = files.get(name, b"").decode("ascii")
+    key = read_signature(signature).key
     signer = next((one for one in signers if one.key == key), None)
     if signer is None:
         raise NotHeld(f'{name} is by a key that your list does not have for "{namespace}".')
     try:
-        verify(text.decode(), armour, [signer], namespace)
+        verify(text.decode(), signature, [signer], namespace)
     except NotSigned as error:
         raise NotHeld(f"{name}: {error}") from error
     return signer
@@ -144,7 +144,7 @@ def _approved(
         text, plan = files[name], files[plan_name]
         _must(text == named.statement.encode(), f"{name} is not the one that {STATED} has.")
         try:
-            signer = _signed(text, files, signature, people, statement.NAMESPACE)
+            signer = _signed(text, files, signature, people, OF_APPROVALS)
         except ValueError as error:
             raise NotHeld(f"{signature} is not an SSH signature.") from error
         stated = read_statement(text.decode())

@@ -33,7 +33,7 @@ VERIFY_S = 5.0
 SIGN_S = 120.0
 """Seconds that a signature may take: somebody may have to type a passphrase or touch a token."""
 KEYGEN = "ssh-keygen"
-OWN_KEY = "receipt_key"
+DAEMON_KEY = "receipt_key"
 """Name of the daemon's private key in the state folder. It signs receipts, and approves nothing."""
 
 
@@ -96,14 +96,16 @@ def change_list(
             raise UserError(f"{where} cannot be written: {error}.", "Try again.") from error
 
 
-def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = NAMESPACE) -> Signed:
+def verify(
+    text: str, signature: str, signers: Sequence[Signer], namespace: str = NAMESPACE
+) -> Signed:
     """Return a signature of a text by one of the signers; raises NotSigned for any other.
 
     `ssh-keygen` decides whether it holds. It asks neither whether somebody touched a token, nor on
     which page a passkey signed, so that is asked here.
     """
     try:
-        found = read_signature(armour)
+        found = read_signature(signature)
     except ValueError as error:
         raise NotSigned(str(error)) from error
     if found.namespace != namespace:
@@ -121,18 +123,15 @@ def verify(text: str, armour: str, signers: Sequence[Signer], namespace: str = N
     with tempfile.TemporaryDirectory(prefix="placet-") as folder:
         lists, file = Path(folder, "signers"), Path(folder, "signature")
         lists.write_bytes(f"{signer.line(namespace)}\n".encode())
-        file.write_text(armour)
+        file.write_text(signature)
         words = ["-f", str(lists), "-I", signer.name, "-n", namespace, "-s", str(file)]
         done = _keygen(["-Y", "verify", *words], text, VERIFY_S)
     if "expired" in done.stderr and signer.before:
         raise NotSigned(f"The key of {signer.name} has expired: valid-before is {signer.before}.")
     if done.returncode:
         why = _last_line(done).replace(f"{lists}:1: ", "") or "refused"
-        raise NotSigned(
-            f"The signature does not hold ({why}). If the plan, the model, the agent's notes or "
-            "the sandbox changed since it was made, approve again."
-        )
-    return Signed(signer.name, signer.fingerprint, text, armour, found.flags, found.origin)
+        raise NotSigned(f"The signature does not hold ({why}).")
+    return Signed(signer.name, signer.fingerprint, text, signature, found.flags, found.origin)
 
 
 def keygen_problem() -> str:
@@ -165,16 +164,16 @@ def sign(key: Path, text: str, namespace: str = NAMESPACE) -> str:
     return done.stdout
 
 
-def own_key(folder: Path) -> Path:
+def daemon_key(folder: Path) -> Path:
     """Return the daemon's key in the state folder; without one, make it.
 
     Raises NotSigned, UserError or OSError where that is impossible.
     """
-    key = folder / OWN_KEY
+    key = folder / DAEMON_KEY
     if os.path.exists(key):
         return key
     with one_writer(key), tempfile.TemporaryDirectory(dir=folder) as made:
-        new = Path(made, OWN_KEY)
+        new = Path(made, DAEMON_KEY)
         words = ["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(new)]
         done = _keygen(words, "", VERIFY_S)
         if done.returncode:
@@ -184,7 +183,7 @@ def own_key(folder: Path) -> Path:
     return key
 
 
-def key_of(file: Path) -> str:
+def fingerprint_of_file(file: Path) -> str:
     """Return the fingerprint of a key's file, empty where there is none, or it is no key."""
     if not os.path.isfile(file):
         return ""

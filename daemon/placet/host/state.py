@@ -209,17 +209,15 @@ def original_of(vault: Path, env: Mapping[str, str]) -> Path | None:
     return _find(vault, env)[1]
 
 
-def other_at(vault: Path, env: Mapping[str, str]) -> Path | None:
-    """Return the state folder of another vault that was at this path last, or None.
+def is_replaced(vault: Path, env: Mapping[str, str]) -> bool:
+    """Return whether another vault was at this path last.
 
     A vault is known by the id in it, which whoever can write the vault can change.
     """
-    real, vault_id = vault.resolve(), _id_at(vault.resolve())
-    for path in sorted(state_home(env).glob("*/vault.json")):
-        whose = _Whose.read(path)
-        if whose is not None and whose.path == str(real) and whose.id != vault_id:
-            return path.parent
-    return None
+    real = vault.resolve()
+    known = map(_Whose.read, state_home(env).glob("*/vault.json"))
+    ids = {one.id for one in known if one is not None and one.path == str(real)}
+    return bool(ids - {_id_at(real)})
 
 
 def known_id(vault: Path, env: Mapping[str, str]) -> str | None:

@@ -25,7 +25,7 @@ from placet.errors import UserError
 from placet.host.clock import Clock
 from placet.host.config import Config, write_setting
 from placet.host.lock import MarkerLock, VaultLock
-from placet.host.state import MARK, StateFolder, known_id, original_of, other_at, vault_state
+from placet.host.state import MARK, StateFolder, is_replaced, known_id, original_of, vault_state
 from placet.journal.database import DatabaseAway, address_file, address_of, database_of
 from placet.journal.writer import JournalAccess
 from placet.journal.writes import PutText
@@ -62,7 +62,7 @@ def lock_vault(
             )
     state = vault_state(vault, env)
     is_new = not os.path.exists(state.accepted)
-    if is_new and not take_over and other_at(vault, env) is not None:
+    if is_new and not take_over and is_replaced(vault, env):
         raise UserError(
             f"{marker} names another vault than the one that was here. Its settings would be "
             "accepted unseen.",

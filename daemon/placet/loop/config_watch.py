@@ -31,7 +31,7 @@ from placet.wording import some_of
 PAIR_S = 0.25
 """Seconds without a change of both files: a command writes the settings, then accepts them."""
 
-MOST_SIGNERS = 20
+MAX_SIGNERS = 20
 """Maximum of signers that a row names."""
 Stamps = tuple[Stamp, Stamp]
 
@@ -161,9 +161,10 @@ class ConfigWatch:
 
     def look_at_signers(self, journal: JournalAccess) -> None:
         """Say and journal a change of who may sign: accepted here, or only in the vault."""
-        files = self.vault / SIGNERS_PATH, self.state.signers
-        now = stamp_of(files[0]), stamp_of(files[1])
-        if not self.held.config.approval.is_on or now == self._signers:
+        if not self.held.config.approval.is_on:
+            return
+        now = stamp_of(self.vault / SIGNERS_PATH), stamp_of(self.state.signers)
+        if now == self._signers:
             return
         self._signers = now
         try:
@@ -184,10 +185,10 @@ class ConfigWatch:
         kinds = {Action.SIGNERS_ACCEPTED, action}
         with journal.read() as reader:
             last = reader.last_of(*kinds, trace_id="")
-        if lines[:MOST_SIGNERS] == ([] if last is None else last.details.get("signers")):
+        if lines[:MAX_SIGNERS] == ([] if last is None else last.details.get("signers")):
             return
-        journal.commit([of_daemon(self.clock, action, signers=lines[:MOST_SIGNERS])])
-        names = some_of([*dict.fromkeys(line.partition(" ")[0] for line in lines)], MOST_SIGNERS)
+        journal.commit([of_daemon(self.clock, action, signers=lines[:MAX_SIGNERS])])
+        names = some_of([*dict.fromkeys(line.partition(" ")[0] for line in lines)], MAX_SIGNERS)
         self.say(f"{what}: {show(names) or 'none'}.")
 
     def accept_first(self, journal: JournalAccess) -> None:

@@ -29,7 +29,7 @@ from placet.errors import BUGS, describe_bug
 from placet.loop.gestures import acknowledge_places, perform, perform_edits, refuse, take
 from placet.loop.requests import adopt, open_requests
 from placet.loop.side_notes import MODEL, SideNotes
-from placet.loop.signing import restated
+from placet.loop.signing import renew_statement
 from placet.loop.state import LoopState
 from placet.note.frontmatter import Frontmatter, UnsafeEdit, stamp
 from placet.note.paths import Folder
@@ -256,7 +256,7 @@ class Decider:
                 return
             acknowledge_places(self.state, case, its)
             case = self.state.cases[case.trace_id]
-            if (stated := restated(self.state, case, its)) is not None:
+            if (stated := renew_statement(self.state, case, its)) is not None:
                 self.state.record(stated)
                 return
             if case.trace_id in self.state.intents.waiting:  # about the note as read

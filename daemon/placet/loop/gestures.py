@@ -51,7 +51,7 @@ from placet.host.signers import NotSigned
 from placet.journal.writes import AnswerIntent, BodyDamaged, Write
 from placet.loop.outbox import places
 from placet.loop.requests import request_in
-from placet.loop.signing import checked
+from placet.loop.signing import verified
 from placet.loop.state import LoopState
 from placet.note.paths import Folder, is_utf8, numbered, show
 from placet.plan.plan import Plan
@@ -147,7 +147,7 @@ def _wanted(state: LoopState, case: Case, change: Change, intent: Intent) -> Ges
         found = replace(found, person=intent.person)
     if isinstance(found, Approving):
         try:
-            found = replace(found, signed=checked(state, case, found, intent.signature))
+            found = replace(found, signed=verified(state, case, found, intent.signature))
         except NotSigned as error:
             if isinstance(found, ScopeWidened):
                 raise OutdatedError(str(error)) from error

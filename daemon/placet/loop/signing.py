@@ -23,7 +23,7 @@ from placet.host.state import SIGNERS
 from placet.loop.state import LoopState
 from placet.note.frontmatter import read_note
 from placet.plan.plan import agent_steps
-from placet.plan.statement import FULL_COMMIT, Terms, read_statement
+from placet.plan.statement import FULL_COMMIT, Terms, read_statement, statement
 from placet.tools.registry import PLANNABLE
 from placet.wording import one_line
 
@@ -32,9 +32,10 @@ OTHER_TERMS = (
     "What was signed is not what would run now: the model, the agent's notes or the sandbox "
     "changed."
 )
+SIGN_AGAIN = "If something changed since you signed, read the plan and approve it again."
 
 
-def restated(state: LoopState, case: Case, its: CaseNotes) -> Decision | None:
+def renew_statement(state: LoopState, case: Case, its: CaseNotes) -> Decision | None:
     """Return the case with the statement that its next approval signs, None if it has that.
 
     `its` are its notes. A statement is written anew when a line of it changes.
@@ -44,16 +45,16 @@ def restated(state: LoopState, case: Case, its: CaseNotes) -> Decision | None:
     now = case.to_sign
     if not lines:
         now = ""
-    elif not _says(state.ports, now, lines):
-        now = f"{lines}nonce {_restored(state.ports)}-{secrets.token_hex(16)}\n"
+    elif not _is_current(state.ports, now, lines):
+        now = statement(lines, f"{_restored(state.ports)}-{secrets.token_hex(16)}")
     if (settings.signed, now) == (case.must_sign, case.to_sign):
         return None
     return Decision(replace(case, must_sign=settings.signed, to_sign=now), ())
 
 
-def _says(ports: Ports, statement: str, lines: str) -> bool:
+def _is_current(ports: Ports, text: str, lines: str) -> bool:
     """Return whether a statement has these lines, and is of this journal."""
-    stated = read_statement(statement)
+    stated = read_statement(text)
     return (
         stated is not None
         and stated.lines == lines
@@ -110,27 +111,32 @@ def _terms(ports: Ports, case: Case, text: bytes) -> str:
     ).lines()
 
 
-def checked(state: LoopState, case: Case, approval: Approving, armour: str) -> Signed | None:
+def verified(state: LoopState, case: Case, approval: Approving, signature: str) -> Signed | None:
     """Return the verified signature of an approval; None for one that has none and needs none.
 
     Raises NotSigned for one that does not count.
     """
     ports = state.ports
-    if not armour:
+    if not signature:
         if ports.config.approval.signed:
             raise NotSigned(NOT_SIGNED)
         return None
     text = approval.approved.text if isinstance(approval, PlanApproved) else b""
     now = text or state.text(case.asking.amended if case.asking is not None else "")
     try:
-        if not _says(ports, case.to_sign, _terms(ports, case, now)):
-            raise NotSigned(OTHER_TERMS)
-        return verify(case.to_sign, armour, read_list(ports.worktrees.parent, SIGNERS))
+        is_current = _is_current(ports, case.to_sign, _terms(ports, case, now))
+        signers = read_list(ports.worktrees.parent, SIGNERS)
     except (OSError, UserError) as error:
         raise NotSigned(one_line(str(error))) from error
+    if not is_current:
+        raise NotSigned(OTHER_TERMS)
+    try:
+        return verify(case.to_sign, signature, signers)
+    except NotSigned as error:
+        raise NotSigned(f"{error} {SIGN_AGAIN}") from error
 
 
-def why_unsigned(state: LoopState, case: Case) -> str:
+def signature_problem(state: LoopState, case: Case) -> str:
     """Return why the signature of an approved plan does not hold now; empty if none is needed.
 
     Raises OSError or UserError where the agent's notes, or the signers, cannot be read.

@@ -60,7 +60,7 @@ from placet.journal.writes import (
 from placet.loop.decider import Decider
 from placet.loop.leases import HEARTBEAT_S, LEASE_TTL_S, begin, planner_token, release
 from placet.loop.rows import of_case
-from placet.loop.signing import why_unsigned
+from placet.loop.signing import signature_problem
 from placet.loop.state import LoopState
 from placet.loop.threads import MISTAKE_RETRY_S, AssignedWorker, Job, Result, Workers, expect_model
 from placet.note.frontmatter import Frontmatter, parse_note, read_note
@@ -379,7 +379,7 @@ class Dispatch:
         if case.state is not State.APPROVED or case.stop:
             return False
         try:
-            why = why_unsigned(self.state, case)
+            why = signature_problem(self.state, case)
         except (OSError, UserError) as error:
             cause = f"its signature cannot be checked: {one_line(str(error))}"
             self.state.waits.postpone(case, Postponed(cause, MACHINE_RETRY_S, WaitReason.MACHINE))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ MAX_BYTES = 256 * 1024
 """Longest list that is read."""
 NAME = re.compile(r"[a-z0-9._@-]{1,64}")
 """A signer's name. In OpenSSH it is a pattern, so that `*` would be everybody."""
+NAME_RULE = "A name has only lowercase letters, digits and . _ @ -."
 _LINE = re.compile(
     r"(?P<name>\S+)(?:\s+(?P<options>(?:[^\s\"]|\"[^\"]*\")+))??\s+(?P<kind>[a-z0-9@.-]+)"
     r"\s+(?P<key>[A-Za-z0-9+/]+=*)(?:\s+(?P<comment>.*))?"
@@ -102,9 +102,7 @@ def _signer(line: str, namespace: str) -> Signer | None:
         raise ValueError("this is not a name, a kind of key and a key.")
     name, comment = found["name"], (found["comment"] or "").strip()
     if not NAME.fullmatch(name):
-        raise ValueError(
-            f"{name!r} is not a name: only small letters, digits and . _ @ - may be in it."
-        )
+        raise ValueError(f"{name!r} is not a name. {NAME_RULE}")
     options = dict(_options(found["options"] or ""))
     if namespace not in options.get("namespaces", NAMESPACE).split(","):
         return None
@@ -125,13 +123,15 @@ def read_key(kind: str, text: str) -> bytes:
     """Return a public key. Raises ValueError, in a sentence, for one that placet does not use."""
     if kind.startswith("-----"):
         raise ValueError("placet needs the public key, and this is a private one.")
+    if not text:
+        raise ValueError("this is not a public key.")
     if kind not in KINDS:
         raise ValueError(f"placet does not know keys of the kind {kind}.")
     try:
         key = base64.b64decode(text, validate=True)
         rp_id_of(key)
         is_whole = base64.b64encode(key).decode() == text and key_kind(key) == kind
-    except (ValueError, binascii.Error):
+    except ValueError:
         is_whole = False
     if not is_whole:
         raise ValueError("the key is damaged.")

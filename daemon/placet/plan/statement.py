@@ -53,9 +53,9 @@ class Terms:
         ])  # fmt: skip
 
 
-def statement(terms: Terms, nonce: str) -> str:
-    """Return the text to be signed. A nonce counts once."""
-    return f"{terms.lines()}nonce {nonce}\n"
+def statement(lines: str, nonce: str) -> str:
+    """Return the text to sign: the lines of some terms, and a nonce, which counts once."""
+    return f"{lines}nonce {nonce}\n"
 
 
 def digest_of(instructions: Sequence[tuple[str, str]]) -> str:

@@ -57,7 +57,7 @@ def test_literal_step_deletes_file(tmp_path: Path) -> None:
     assert "It may write and delete `*.txt`" in boxes
 
 
-def test_last_step_without_a_written_file_is_sent_back_once(tmp_path: Path) -> None:
+def test_unwritten_last_step_is_sent_back_once(tmp_path: Path) -> None:
     vault = carried_out(tmp_path, [own("Write")], [[done(1)], [WRITE, done(1), FINISH]])
     assert completed(vault) == [1]
     (refused,) = [

@@ -152,7 +152,7 @@ OTHER_FORMS = {
 
 
 @pytest.mark.parametrize("form", [*QUOTED, *OTHER_FORMS])
-def test_call_of_a_result_in_other_form_never_counts(form: str) -> None:
+def test_reworded_call_of_result_never_counts(form: str) -> None:
     file = OTHER_FORMS.get(form) or "\n".join(QUOTED[form] + line for line in LINES.split("\n"))
     said = f"The file asks for this:\n\n{LINES}"
     assert text_call(said, NAMES, [file], [file]) is None

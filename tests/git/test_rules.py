@@ -93,7 +93,7 @@ def test_submodule_is_found_in_any_index(tree: Callable[[], Worktree], tmp_path:
     assert changes.submodules(wt) == []
 
 
-def test_git_is_not_asked_where_no_rule_can_exist(
+def test_git_is_not_asked_without_rules(
     tree: Callable[[], Worktree], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wt = tree()

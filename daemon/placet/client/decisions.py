@@ -211,9 +211,9 @@ def decide(
     It is about the note `source`: by default the one in which the case asks, if that is what `what`
     can answer, else the plan. `texts` are the reason, the answer, comments, or numbers of steps; a
     plan, or a wider scope, is approved only if its digest begins with `bound`. `seen` is the text
-    as the person read it, None for whatever is there now. `signature` is an approval's;
-    at the terminal it is made here, where approvals are signed. Raises
-    NotAsRead where the note has another text, and UserError where the daemon would refuse it.
+    as the person read it, None for whatever is there now. `signature` is an approval's; at the
+    terminal it is made here, where approvals are signed. Raises NotAsRead where the note has
+    another text, and UserError where the daemon would refuse it.
     """
     asking = case.asking
     is_wider = asks_for_more(case) and what in ("approve", "reject")

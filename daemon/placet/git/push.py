@@ -25,10 +25,9 @@ def push_branch(
 ) -> list[str]:
     """Push a branch to the branch of the same name; return what the remote and the hook said.
 
-    The ref `receipt`, if given, is pushed with it.
-    `say` is told each of these lines at once, `on_progress` git's progress line. Never
-    forces, and pushes no tag and no submodule. Raises UserError if the remote or the hook refuses,
-    or cannot be reached.
+    The ref `receipt`, if given, is pushed with it. `say` is told each of these lines at once,
+    `on_progress` git's progress line. Never forces, and pushes no tag and no submodule. Raises
+    UserError if the remote or the hook refuses, or cannot be reached.
     """
     import git  # costs 150 ms and 3 MB, which the daemon should not pay
 

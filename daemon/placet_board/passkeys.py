@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from placet.case.approval import NOT_SIGNED
 from placet.case.case import Case
 from placet.client.signing import accepted_signers, statement_for, to_accept
 from placet.client.site import Site
@@ -66,9 +67,7 @@ def signature(site: Site, case: Case, fields: Mapping[str, str]) -> str:
     elsewhere = f"type: placet approve {case.request_id}"
     if not fields.get("signature"):
         if case.must_sign:
-            raise UserError(
-                "Approvals are signed here, and this one is not.", f"Sign it, or {elsewhere}"
-            )
+            raise UserError(NOT_SIGNED, f"Sign it, or {elsewhere}")
         return ""
     text = statement_for(site, case, fields.get("digest", ""))
     asked = base64.urlsafe_b64encode(_challenge(text)).rstrip(b"=")

@@ -5,7 +5,6 @@ You may change `[team] workers` while missions run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,6 +28,7 @@ from placet.git.repository import head, identity
 from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import add_worktree
 from placet.journal.writes import Guard
+from placet.plan.statement import FULL_COMMIT
 from placet_team.branch_checks import Allowed, BranchRefused, check_branch
 from placet_team.git_fetching import (
     REMOTE_RETRY_S,
@@ -44,7 +44,6 @@ from placet_team.tables import DropRefs, DropWork, has_queue, refs_of, work_row
 
 AWAY_RETRY_S = 15.0
 """Retry interval while the person's repository or the work remote is not there."""
-_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
@@ -146,7 +145,7 @@ def check_refs(case: Case, place: MissionGit | None, to: Mapping[str, str]) -> N
     if place is not None:
         allowed |= {f"refs/heads/{place.branch}", *refs(case, place.name)}
     for name, commit in to.items():
-        if name not in allowed or not _COMMIT.fullmatch(commit):
+        if name not in allowed or not FULL_COMMIT.fullmatch(commit):
             raise WorkerBug(
                 f"a worker recorded a reference that is not its mission's: {name!r:.200}"
             )

@@ -181,10 +181,10 @@ def test_no_changed_byte_is_accepted(key: Path, armour: str, count: int) -> None
 
 def test_changed_list_keeps_comments_and_others(key: Path, tmp_path: Path) -> None:
     path = tmp_path / "allowed_signers"
-    path.write_text("# who may approve\n" + line_of(key))
+    path.write_text(f"# who may approve\n{line_of(key).rstrip()}\n  # Bert came later")
     (bert,) = parse_signers(line_of(new_key(tmp_path), "bert").encode())
     change_list(tmp_path, path.name, lambda known: (*known, bert))
-    assert path.read_text().startswith("# who may approve\nanna ")
+    assert path.read_text().startswith("# who may approve\n  # Bert came later\nanna ")
     assert [one.name for one in read_list(tmp_path, path.name)] == ["anna", "bert"]
     path.write_text("* x\n")
     with pytest.raises(UserError, match="cannot be used"):

@@ -28,6 +28,7 @@ from placet.plan.statement import FULL_COMMIT
 
 # `status` of a plan that may be approved: values that placet writes, not refusals
 _APPROVABLE = frozenset({"", "review", "approved", "error"})
+NOT_SIGNED = "Approvals are signed here, and this one is not."
 NO_RECORD = "There is no record that anyone approved this plan. Please review it again."
 NO_TOOLS = (
     "The line `tools` is missing in the scope. Put it back, with the tools that the agent may use: "

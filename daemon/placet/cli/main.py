@@ -64,7 +64,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "pr": ("placet pr say-hello", "placet pr say-hello --receipt"),
     "verify": (
         "placet verify say-hello --signers signers",
-        "placet verify refs/placet/receipts/550e8400-2 --signers signers --at 1a2b3c4d",
+        "placet verify refs/placet/receipts/550e8400-2 --signers signers --at 1a2b3c4",
     ),
     "undo": ("placet undo say-hello",),
     "drop": ("placet drop say-hello --reason 'Done by hand'",),

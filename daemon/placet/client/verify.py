@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +28,8 @@ from placet.plan.allowed_signers import Signer, parse_signers
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.scope import Scope
 from placet.plan.sshsig import read_signature
+from placet.plan.statement import FULL_COMMIT, read_statement
 from placet.plan.statement import NAMESPACE as OF_APPROVALS
-from placet.plan.statement import read_statement
-
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class NotHeld(PlacetError):  # noqa: N818 - named for what is the case
@@ -41,7 +38,7 @@ class NotHeld(PlacetError):  # noqa: N818 - named for what is the case
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A receipt of which everything holds.
+    """A receipt whose signatures, history, scope and changes hold; the rest is the daemon's word.
 
     `signers` are the name and fingerprint of each approval's key, as the checker's list has them.
     `merged` is the commit that makes the same change; empty if none was asked about.
@@ -172,7 +169,7 @@ def _in_scope(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> None:
     Each commit is checked: what one adds outside, a later one may take back.
     """
     chain = [receipt.base, *receipt.commits, commit]
-    _must(all(map(_COMMIT.fullmatch, chain)), f"{STATED} names no commits.")
+    _must(all(map(FULL_COMMIT.fullmatch, chain)), f"{STATED} names no commits.")
     _must(chain[-2] == receipt.tip, f"The mission's commits do not end at {receipt.tip[:12]}.")
     parents = parents_in(repo, chain)
     for before, sha in pairwise(chain):

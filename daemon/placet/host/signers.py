@@ -85,7 +85,7 @@ def change_list(
     where = folder / path
     with one_writer(where), Vault(folder) as held:
         before = _read(folder, path)
-        kept = [line for line in before.splitlines(keepends=True) if line.startswith(b"#")]
+        kept = [line + b"\n" for line in before.splitlines() if line.lstrip().startswith(b"#")]
         new = b"".join(kept) + as_text(change(parse_list(where, before)))
         try:
             if before:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from placet.activity import Action
 from placet.agent.instruction_notes import digests_of, notes_of_agent
 from placet.agent.ports import Ports
-from placet.case.approval import approved_in, valid_plan
+from placet.case.approval import NOT_SIGNED, approved_in, valid_plan
 from placet.case.callout import complexity_in
 from placet.case.case import Case, Signed
 from placet.case.commands import Decision
@@ -27,7 +27,6 @@ from placet.plan.statement import FULL_COMMIT, Terms, read_statement, statement
 from placet.tools.registry import PLANNABLE
 from placet.wording import one_line
 
-NOT_SIGNED = "Approvals are signed here, and this one is not."
 OTHER_TERMS = (
     "What was signed is not what would run now: the model, the agent's notes or the sandbox "
     "changed."
@@ -41,7 +40,7 @@ def renew_statement(state: LoopState, case: Case, its: CaseNotes) -> Decision | 
     `its` are its notes. A statement is written anew when a line of it changes.
     """
     settings = state.ports.config.approval
-    lines = _lines(state, case, its) if settings.is_on else ""
+    lines = _lines_to_approve(state, case, its) if settings.is_on else ""
     now = case.to_sign
     if not lines:
         now = ""
@@ -62,18 +61,18 @@ def _is_current(ports: Ports, text: str, lines: str) -> bool:
     )
 
 
-def _lines(state: LoopState, case: Case, its: CaseNotes) -> str:
+def _lines_to_approve(state: LoopState, case: Case, its: CaseNotes) -> str:
     """Return what the next approval of a case approves; empty where there is nothing to approve."""
     asking = case.asking
     try:
         if asking is not None and asking.amended:
-            return _terms(state.ports, case, state.text(asking.amended))
+            return _lines_of(state.ports, case, state.text(asking.amended))
         if len(its.plans) != 1 or its.plans[0].problem or target(case, PlanApproved) is None:
             return ""
         plan = its.plans[0]
         is_based = FULL_COMMIT.fullmatch(str(plan.meta.get("base_commit") or ""))
         approved = valid_plan(plan, PLANNABLE) if is_based else ""
-        return "" if isinstance(approved, str) else _terms(state.ports, case, approved.text)
+        return "" if isinstance(approved, str) else _lines_of(state.ports, case, approved.text)
     except (OSError, UserError):  # the agent's notes cannot be read
         return ""
 
@@ -85,7 +84,7 @@ def _restored(ports: Ports) -> int:
     return 0 if last is None else last.id
 
 
-def _terms(ports: Ports, case: Case, text: bytes) -> str:
+def _lines_of(ports: Ports, case: Case, text: bytes) -> str:
     """Return a statement's lines, without nonce, for the approval of a plan's text.
 
     Raises OSError or UserError where the agent's notes cannot be read.
@@ -124,7 +123,7 @@ def verified(state: LoopState, case: Case, approval: Approving, signature: str) 
     text = approval.approved.text if isinstance(approval, PlanApproved) else b""
     now = text or state.text(case.asking.amended if case.asking is not None else "")
     try:
-        is_current = _is_current(ports, case.to_sign, _terms(ports, case, now))
+        is_current = _is_current(ports, case.to_sign, _lines_of(ports, case, now))
         signers = read_list(ports.worktrees.parent, SIGNERS)
     except (OSError, UserError) as error:
         raise NotSigned(one_line(str(error))) from error
@@ -137,7 +136,10 @@ def verified(state: LoopState, case: Case, approval: Approving, signature: str) 
 
 
 def signature_problem(state: LoopState, case: Case) -> str:
-    """Return why the signature of an approved plan does not hold now; empty if none is needed.
+    """Return why an approved plan may not start now; empty if it may.
+
+    Its signature was verified when it was approved. What is asked here is whether the terms are
+    still those, and whether the key is still accepted.
 
     Raises OSError or UserError where the agent's notes, or the signers, cannot be read.
     """
@@ -148,7 +150,7 @@ def signature_problem(state: LoopState, case: Case) -> str:
         return NOT_SIGNED
     last = case.signed[-1]
     stated = read_statement(last.statement)
-    if stated is None or stated.lines != _terms(ports, case, state.text(case.approval.digest)):
+    if stated is None or stated.lines != _lines_of(ports, case, state.text(case.approval.digest)):
         return OTHER_TERMS
     known = {one.fingerprint for one in read_list(ports.worktrees.parent, SIGNERS)}
     return "" if last.key in known else f"The key of {last.signer} is no longer accepted here."

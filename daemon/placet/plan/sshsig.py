@@ -123,7 +123,7 @@ def ssh_signature(key: bytes, namespace: str, signature: bytes) -> str:
 def read_signature(signature: str) -> SshSignature:
     """Return what a signature says. Raises ValueError, in a sentence, for one that does not parse.
 
-    Only what `ssh_signature` writes counts, white space aside: no byte of it is free.
+    White space aside, no byte of it is free: the base64 is the usual one, and nothing follows.
     """
     if len(signature) > MAX_CHARS:
         raise ValueError(f"The signature is longer than {MAX_CHARS:,} characters.")

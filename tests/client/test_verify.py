@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -37,11 +39,11 @@ def done(made: tuple[Path, Keys], tmp_path: Path, home: None) -> Done:
     return found
 
 
-def verified(done: Done, at: str = "", listed: bytes = b"") -> Verified:
+def verified(done: Done, at: str | None = None, listed: bytes = b"") -> Verified:
     return verify_receipt(open_repo(done.folder), REF, listed or done.keys.listed, at)
 
 
-def why_not(done: Done, at: str = "", listed: bytes = b"") -> str:
+def why_not(done: Done, at: str | None = None, listed: bytes = b"") -> str:
     with pytest.raises(NotHeld) as found:
         verified(done, at, listed)
     return str(found.value)
@@ -431,6 +433,19 @@ def test_command_verifies_without_a_vault(tmp_path: Path, home: None) -> None:
     asked = ["verify", ref, "--signers", str(listed), "--repository", str(tmp_path / "clone")]
     vault.root = tmp_path / "clone"
     assert json.loads(vault.click(*asked, "--json").stdout)["holds"] is True
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    late = Timer(2, lambda: pipe.write_bytes(listed.read_bytes()))
+    late.start()
+    assert "Holds" in vault.click("verify", ref, "--signers", str(pipe), *asked[4:]).stdout
+    late.join()
+    for odd, why in (
+        (["--at", ""], "There is no commit"),
+        (["--signers", "/dev/null"], "is empty"),
+    ):
+        said = vault.click(*asked, *odd, check=False)
+        assert said.returncode in (2, 3), said.stdout
+        assert why in said.stderr
     listed.write_text(f"{keys.signer('mallory').line()}\n")
     refused = vault.click(*asked, "--json", check=False)
     assert (refused.returncode, json.loads(refused.stdout)["holds"]) == (1, False)

@@ -55,6 +55,15 @@ def test_receipt_written_again_is_the_same(folder: Path, repo: Repo) -> None:
     assert git(folder, "for-each-ref", "--format=%(refname)", RECEIPTS) == REF
 
 
+def test_folder_in_a_receipt_is_not_looked_into(folder: Path, repo: Repo) -> None:
+    tree = git(folder, "mktree", stdin=b"")
+    for _ in range(6):  # 200 ** 6 folders
+        rows = "".join(f"040000 tree {tree}\t{number}\n" for number in range(200))
+        tree = git(folder, "mktree", stdin=rows.encode())
+    with pytest.raises(ValueError, match="not a receipt"):
+        receipt_files(repo, git(folder, "commit-tree", "-m", "Bomb", tree))
+
+
 def test_lock_of_killed_git_is_removed(folder: Path, repo: Repo) -> None:
     write(folder / ".git", {f"{REF}.lock": ""})
     write_receipt(repo, REF, at(folder), FILES, "Receipt", WHEN)

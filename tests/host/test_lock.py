@@ -133,6 +133,13 @@ def test_new_vault_at_old_path_starts_empty(tmp_path: Path) -> None:
     fresh.click("run", "--once", "--take-over")
     fresh.here()
     assert state_of(fresh).folder != folder
+    own = (fresh.root / MARKER).read_text()
+    (fresh.root / MARKER).write_text((moved.root / MARKER).read_text())
+    aside = moved.root.rename(tmp_path / "aside")  # else it would be a copy
+    with pytest.raises(UserError, match="names another vault"):
+        fresh.here()
+    aside.rename(moved.root)
+    (fresh.root / MARKER).write_text(own)
     assert state_of(moved).folder == folder
     assert "say-hello" in moved.click("plans").stdout
     assert "say-hello" not in fresh.click("plans").stdout

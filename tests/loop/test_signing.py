@@ -12,6 +12,7 @@ import pytest
 from placet.agent.conversation import _other_notes
 from placet.case.case import Case, Signed
 from placet.case.life_cycle import State
+from placet.client.signing import accepted_signers
 from placet.errors import UserError
 from placet.host import intents, signers
 from placet.host.signers import sign
@@ -404,3 +405,29 @@ def test_wider_scope_is_signed_by_itself(tmp_path: Path) -> None:
     vault.here()
     assert json.dumps(vault.rows("plan.amended")[0]["metadata"]["signer"]) == '"anna"'
     assert "execution.completed" in vault.actions()
+
+
+@pytest.mark.parametrize("end", ["", " anna@laptop", " anna@laptop\u2028mallory OTHER"])
+def test_key_of_one_line_adds_one_signer(tmp_path: Path, end: str) -> None:
+    vault = make_vault(tmp_path, HOME=str(tmp_path))
+    anna, other = (
+        " ".join(new_key(tmp_path, name).with_suffix(".pub").read_text().split()[:2])
+        for name in ("a", "b")
+    )
+    file = tmp_path / "anna.pub"
+    file.write_text(anna + end.replace("OTHER", other) + "\n")
+    done = vault.click("signer", "add", "anna", str(file), check=False)
+    assert (done.returncode == 2) == ("OTHER" in end), done.stderr
+    assert len(accepted_signers(vault.site)) == ("OTHER" not in end)
+    file.write_text(f"{anna}\nmallory {other}\n")
+    assert (
+        "more than one line" in vault.click("signer", "add", "anna", str(file), check=False).stderr
+    )
+    assert "mallory" not in vault.click("signer", "list").stdout
+
+
+def test_signer_whom_the_vault_cannot_name_is_not_accepted(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path, HOME=str(tmp_path))
+    (vault.root / "System/allowed_signers").mkdir()
+    assert vault.click("signer", "add", "anna", str(new_key(tmp_path)), check=False).returncode == 2
+    assert accepted_signers(vault.site) == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -39,7 +38,6 @@ _REF = re.compile(r".*/.*|FETCH_HEAD|[0-9a-f]{40,64}")
 @click.option(
     "--at",
     "merged",
-    default="",
     metavar="COMMIT",
     help="Check this squashed or rebased merge, too.",
 )
@@ -49,7 +47,7 @@ _REF = re.compile(r".*/.*|FETCH_HEAD|[0-9a-f]{40,64}")
 @site_option
 @json_option
 def verify_command(
-    site: Site, receipt: str, signers: Path, merged: str, repository: str, as_json: bool
+    site: Site, receipt: str, signers: Path, merged: str | None, repository: str, as_json: bool
 ) -> None:
     """Check who approved a mission, and that its commits are inside what was approved.
 
@@ -58,7 +56,7 @@ def verify_command(
     """
     path = expand_home(str(signers))
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with path.open("rb") as file:
             listed = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(

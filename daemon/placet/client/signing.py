@@ -16,7 +16,7 @@ from placet.git.run import setting_of_person
 from placet.host import signers
 from placet.host.state import SIGNERS, expand_home
 from placet.note.paths import SIGNERS_PATH
-from placet.plan.allowed_signers import NAME, NAME_RULE, Signer, read_key
+from placet.plan.allowed_signers import MAX_BYTES, NAME, NAME_RULE, Signer, read_key
 from placet.plan.sshsig import read_signature
 from placet.plan.statement import read_statement
 
@@ -124,6 +124,7 @@ def add_signer(site: Site, name: str, file: Path) -> Signer:
             exit_code=2,
         )
     new = Signer(name, *_public_key(file))
+    signers.read_list(site.vault, SIGNERS_PATH)  # accept nobody whom the vault's list cannot name
     if others := {one.name for one in accepted_signers(site) if one.key == new.key} - {name}:
         raise UserError(
             f"This key is {others.pop()}'s already.", "See who may sign: placet signer list"
@@ -138,13 +139,18 @@ def _public_key(file: Path) -> tuple[bytes, str]:
     beside = path.with_name(f"{path.name}.pub")
     path = beside if path.suffix != ".pub" and beside.is_file() else path
     try:
-        words = path.read_text("utf-8", "replace").split(maxsplit=2)
-        kind, key, comment = (*words, "", "", "")[:3]
-        return read_key(kind, key), comment.strip()
+        with path.open("rb") as opened:
+            lines = opened.read(MAX_BYTES).decode("utf-8", "replace").strip().splitlines()
+        kind, key, *comment = (*"".join(lines[:1]).split(), "", "")
+        found = read_key(kind, key), " ".join(comment).strip()
     except OSError as error:
         why = str(error.strerror)
     except ValueError as error:
         why = str(error)
+    else:
+        if len(lines) == 1:
+            return found
+        why = "it has more than one line, and a public key is one."
     raise UserError(
         f"{path} cannot be used: {why}",
         "Give the file that ends in .pub. A new key: ssh-keygen -t ed25519",

@@ -50,7 +50,7 @@ class Verified:
 
 
 def verify_receipt(
-    repo: Repo, rev: str, listed: bytes, at: str = "", *, trace_id: str = ""
+    repo: Repo, rev: str, listed: bytes, at: str | None = None, *, trace_id: str = ""
 ) -> Verified:
     """Return what the receipt at `rev` proves. `listed` are the signers whom the checker trusts.
 
@@ -63,7 +63,7 @@ def verify_receipt(
         repo, rev, f"Name the repository: --repository DIR. Or fetch its receipts: {fetch}"
     )
     merged = ""
-    if at:  # a tag of the same name would hide a branch
+    if at is not None:  # a tag of the same name would hide a branch
         branch = resolve(repo, f"refs/heads/{at}")
         merged = branch or _commit(repo, at, "See the names of commits: git log")
     if shutil.which(KEYGEN) is None:
@@ -77,6 +77,12 @@ def verify_receipt(
         raise UserError(
             f"The list of signers cannot be used: {error}", "Correct that line.", exit_code=2
         ) from error
+    if not people and not daemons:
+        raise UserError(
+            "The list of signers is empty.",
+            "Name whom you trust in it, and the daemon.",
+            exit_code=2,
+        )
     try:
         files = receipt_files(repo, commit)
         raw = files.get(STATED, b"")

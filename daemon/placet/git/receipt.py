@@ -59,7 +59,7 @@ def write_receipt(
 
 def receipt_files(repo: Repo, commit: str) -> dict[str, bytes]:
     """Return the files of a receipt. Raises ValueError, in a sentence, for any other commit."""
-    rows = rows_at(repo, commit)
+    rows = rows_at(repo, commit, below=False)
     if len(rows) > MAX_FILES or any(not what.startswith("100644 blob ") for what, _ in rows):
         raise ValueError("That commit is not a receipt.")
     files, left_bytes = dict[str, bytes](), MAX_BYTES

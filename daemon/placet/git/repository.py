@@ -471,9 +471,12 @@ def notes(repo: Repo) -> list[str]:
     ]
 
 
-def rows_at(repo: Repo, commit: str) -> list[list[str]]:
-    """Return the files of a commit: each as mode, kind and object, and its path."""
-    asked = ("ls-tree", "-r", "-z", "--end-of-options", commit)
+def rows_at(repo: Repo, commit: str, *, below: bool = True) -> list[list[str]]:
+    """Return the files of a commit: each as mode, kind and object, and its path.
+
+    Unless they are wanted from `below`, its folders stand for what is in them.
+    """
+    asked = ("ls-tree", *(("-r",) if below else ()), "-z", "--end-of-options", commit)
     _, out = run_git(place_of(repo), *asked, timeout_s=BULK_TIMEOUT_S)
     return [item.split("\t", 1) for item in items_of(out)]
 

@@ -85,7 +85,7 @@ def change_list(
     where = folder / path
     with one_writer(where), Vault(folder) as held:
         before = _read(folder, path)
-        kept = [line + b"\n" for line in before.splitlines() if line.lstrip().startswith(b"#")]
+        kept = [line + b"\n" for line in before.split(b"\n") if line.lstrip().startswith(b"#")]
         new = b"".join(kept) + as_text(change(parse_list(where, before)))
         try:
             if before:
@@ -149,6 +149,11 @@ def sign(key: Path, text: str, namespace: str = NAMESPACE) -> str:
 
     A passphrase is asked for on the terminal. Raises UserError if there is no signature.
     """
+    if not os.path.isfile(key) and not os.path.isfile(f"{key}.pub"):
+        raise UserError(
+            f"{key} did not sign: there is no such file.",
+            "Give the file of your SSH key: placet config set approval.key FILE",
+        )
     try:
         done = _keygen(["-q", "-Y", "sign", "-f", str(key), "-n", namespace], text, SIGN_S)
     except NotSigned as error:

@@ -212,12 +212,13 @@ def original_of(vault: Path, env: Mapping[str, str]) -> Path | None:
 def is_replaced(vault: Path, env: Mapping[str, str]) -> bool:
     """Return whether another vault was at this path last.
 
-    A vault is known by the id in it, which whoever can write the vault can change.
+    A vault is known by the id in it, which whoever can write the vault can change: to a new one, or
+    to that of a vault whose settings were accepted elsewhere, or here before.
     """
     real = vault.resolve()
     known = map(_Whose.read, state_home(env).glob("*/vault.json"))
     ids = {one.id for one in known if one is not None and one.path == str(real)}
-    return bool(ids - {_id_at(real)})
+    return bool(ids) and _id_at(real) not in ids
 
 
 def known_id(vault: Path, env: Mapping[str, str]) -> str | None:
@@ -229,26 +230,39 @@ def known_id(vault: Path, env: Mapping[str, str]) -> str | None:
 def known_vaults(env: Mapping[str, str]) -> list[Path]:
     """Return the last paths of all vaults with state in this environment."""
     found = (_Whose.read(path) for path in sorted(state_home(env).glob("*/vault.json")))
-    return [Path(whose.path) for whose in found if whose is not None]
+    return [Path(whose.path) for whose in found if whose is not None and whose.path]
 
 
 def remember(state: StateFolder) -> None:
-    """Write down which vault the state belongs to, and its path. Raises UserError if it cannot."""
+    """Write down which vault the state belongs to, and its path, which no other vault then has.
+
+    Raises UserError if it cannot.
+    """
     vault_id = _id_at(state.vault)
     if vault_id is None:
         return
     whose = _Whose(vault_id, str(state.vault), *(identity_of(state.vault) or (0, 0)))
     if whose == _Whose.read(state.whose):
         return
-    text = json.dumps(whose._asdict())
+    for path in state.folder.parent.glob("*/vault.json"):
+        other = _Whose.read(path)
+        if other is not None and other.id != vault_id and other.path == whose.path:
+            _write(path, other._replace(path=""))
+    _write(state.whose, whose)
+
+
+def _write(path: Path, whose: _Whose) -> None:
     try:
-        put(state.whose, text.encode())
+        put(path, json.dumps(whose._asdict()).encode())
     except OSError as error:
-        raise cannot_write(state.whose, error) from error
+        raise cannot_write(path, error) from error
 
 
 class _Whose(NamedTuple):
-    """The vault that a state folder belongs to. Bytes in `path` without UTF-8 are surrogates."""
+    """The vault that a state folder belongs to. Bytes in `path` without UTF-8 are surrogates.
+
+    `path` is empty once another vault is there.
+    """
 
     id: str
     path: str
@@ -286,7 +300,8 @@ def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None
             continue
         there = Path(whose.path)
         if (
-            there == real
+            not whose.path
+            or there == real
             or identity_of(real) == (whose.dev, whose.ino)
             or _id_at(there) != whose.id
         ):

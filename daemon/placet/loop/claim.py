@@ -61,8 +61,7 @@ def lock_vault(
                 "and a new journal."
             )
     state = vault_state(vault, env)
-    is_new = not os.path.exists(state.accepted)
-    if is_new and not take_over and is_replaced(vault, env):
+    if not take_over and is_replaced(vault, env):
         raise UserError(
             f"{marker} names another vault than the one that was here. Its settings would be "
             "accepted unseen.",

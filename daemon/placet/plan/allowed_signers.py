@@ -73,7 +73,7 @@ def parse_signers(
     if len(raw) > MAX_BYTES:
         raise ValueError(f"It is longer than {MAX_BYTES // 1024} KiB.")
     try:
-        lines = raw.decode().splitlines()
+        lines = raw.decode().split("\n")
     except UnicodeDecodeError as error:
         raise ValueError("It is not UTF-8 text.") from error
     found: dict[bytes, Signer] = {}

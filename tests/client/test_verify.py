@@ -416,6 +416,16 @@ def test_merge_that_brings_more_history_does_not_hold(done: Done) -> None:
     assert "does not change exactly" in why_not(done, at)
 
 
+def test_commit_after_the_mission_does_not_hold(done: Done) -> None:
+    done.write()
+    repo = open_repo(done.folder)
+    assert verify_receipt(repo, REF, done.keys.listed, branch="work").receipt.tip == done.tip
+    assert verify_receipt(repo, REF, done.keys.listed, branch="gone").receipt.tip == done.tip
+    done.step(lambda top: write(top, {"src/app.py": "late\n"}), own=False)
+    with pytest.raises(NotHeld, match="work ends at"):
+        verify_receipt(repo, REF, done.keys.listed, branch="work")
+
+
 def test_command_verifies_without_a_vault(tmp_path: Path, home: None) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN, *DONE)
@@ -428,6 +438,8 @@ def test_command_verifies_without_a_vault(tmp_path: Path, home: None) -> None:
     listed = tmp_path / "signers"
     listed.write_text(git(vault.root, "show", f"{ref}:allowed_signers") + "\n")
     assert "Holds: say-hello" in vault.click("verify", "say-hello", "--signers", str(listed)).stdout
+    shown = vault.click("signer", "list", "--lines").stdout
+    assert sorted(shown.splitlines()) == sorted(listed.read_text().splitlines())
     git(tmp_path, "clone", "-q", str(vault.root), "clone")
     git(tmp_path / "clone", "fetch", "-q", "origin", f"{ref}:{ref}")
     asked = ["verify", ref, "--signers", str(listed), "--repository", str(tmp_path / "clone")]

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import click
 
-from placet.case.receipt import DAEMON
+from placet.case.receipt import NAMESPACE as OF_RECEIPTS
 from placet.cli.options import json_option, site_option
 from placet.cli.terminal import agreed, out, say
 from placet.client.signing import (
     accept_signers,
     accepted_signers,
     add_signer,
-    daemon_fingerprint,
+    daemon_signer,
     remove_signer,
     to_accept,
 )
 from placet.client.site import Site
 from placet.note.paths import show as visible
-from placet.plan.allowed_signers import Signer
+from placet.plan.allowed_signers import Signer, as_text
 
 
 @click.group("signer")
@@ -44,19 +44,24 @@ def signer_add_command(site: Site, name: str, file: Path) -> None:
 
 
 @signer_command.command("list")
+@click.option("--lines", is_flag=True, help="Print a file for placet verify --signers.")
 @site_option
 @json_option
-def signer_list_command(site: Site, as_json: bool) -> None:
+def signer_list_command(site: Site, lines: bool, as_json: bool) -> None:
     """List the signers that were accepted on this machine."""
     found = accepted_signers(site)
+    own = daemon_signer(site)
+    if lines:
+        click.echo(as_text(found).decode() + (own.line(OF_RECEIPTS) if own else ""))
+        return
     facts = [
         {"name": one.name, "key": one.fingerprint, "origin": one.origin, "comment": one.comment}
         for one in found
     ]
-    lines = [*map(_line, found)] or ["No signers."]
-    if own := daemon_fingerprint(site):
-        lines.append(f"{DAEMON}  {own}  the daemon's own key, for receipts")
-    out("\n".join(lines), facts, as_json=as_json)
+    shown = [*map(_line, found)] or ["No signers."]
+    if own is not None:
+        shown.append(f"{_line(own)}  the daemon's own key, for receipts")
+    out("\n".join(shown), facts, as_json=as_json)
     change = to_accept(site)
     if change.added or change.removed:
         say(

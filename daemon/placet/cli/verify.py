@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from placet.case.case import Case
 from placet.case.receipt import as_json as as_json_text
 from placet.cli.options import complete_ids, json_option, site_option
 from placet.cli.terminal import out
@@ -64,9 +65,10 @@ def verify_command(
             "Name a file with the signers whom you trust.",
             exit_code=2,
         ) from error
-    repo, rev, trace_id = _place(site, receipt, repository)
+    repo, rev, case = _place(site, receipt, repository)
+    its = (case.trace_id, case.outcome.branch) if case is not None else ("", "")
     try:
-        found = verify_receipt(repo, rev, listed, merged, trace_id=trace_id)
+        found = verify_receipt(repo, rev, listed, merged, trace_id=its[0], branch=its[1])
     except NotHeld as why:
         out(f"Does not hold: {why}", {"holds": False, "why": str(why)}, as_json=as_json)
         sys.exit(1)
@@ -75,8 +77,8 @@ def verify_command(
     out(_text(found), data, as_json=as_json)
 
 
-def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str, str]:
-    """Return the repository and the receipt that an argument names, of an ID with its trace_id."""
+def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str, Case | None]:
+    """Return the repository and the receipt that an argument names, and the case of an ID."""
     if repository or _REF.fullmatch(receipt):
         start = expand_home(repository).absolute() if repository else here()
         above = (start, *(() if repository else start.parents))
@@ -87,14 +89,14 @@ def _place(site: Site, receipt: str, repository: str) -> tuple[Repo, str, str]:
                 "Go to a clone, or name one: --repository DIR",
                 exit_code=2,
             )
-        return open_repo(top), receipt, ""
+        return open_repo(top), receipt, None
     case = site.case(receipt)
     if not case.outcome.receipt:
         raise UserError(
             f"{case.request_id} has no receipt: its last mission had no signed approval.",
             f"Look at it: placet show {case.request_id}",
         )
-    return repo_of(site, case, case.request.portal), case.outcome.receipt, case.trace_id
+    return repo_of(site, case, case.request.portal), case.outcome.receipt, case
 
 
 def _text(found: Verified) -> str:

@@ -107,9 +107,10 @@ def accepted_signers(site: Site) -> tuple[Signer, ...]:
     return signers.read_list(site.state.folder, SIGNERS)
 
 
-def daemon_fingerprint(site: Site) -> str:
-    """Return the fingerprint of the daemon's own key, empty while it has none."""
-    return signers.fingerprint_of_file(site.state.folder / signers.DAEMON_KEY)
+def daemon_signer(site: Site) -> Signer | None:
+    """Return the daemon as the signer of its receipts, None while it has no key."""
+    key = signers.daemon_public_key(site.state.folder)
+    return Signer(DAEMON, key) if key else None
 
 
 def add_signer(site: Site, name: str, file: Path) -> Signer:

@@ -50,13 +50,20 @@ class Verified:
 
 
 def verify_receipt(
-    repo: Repo, rev: str, listed: bytes, at: str | None = None, *, trace_id: str = ""
+    repo: Repo,
+    rev: str,
+    listed: bytes,
+    at: str | None = None,
+    *,
+    trace_id: str = "",
+    branch: str = "",
 ) -> Verified:
     """Return what the receipt at `rev` proves. `listed` are the signers whom the checker trusts.
 
-    With a `trace_id` it has to be of that request. `at` is a commit, such as a squashed merge, that
-    has to change exactly what the mission changed. Raises NotHeld for anything that does not hold,
-    UserError for a commit that is not here or a list that cannot be used.
+    With a `trace_id` it has to be of that request, and a `branch` that is still there has to end
+    with the mission. `at` is a commit, such as a squashed merge, that has to change exactly what
+    the mission changed. Raises NotHeld for anything that does not hold, UserError for a commit that
+    is not here or a list that cannot be used.
     """
     fetch = f"{repo.command_line} fetch origin 'refs/placet/receipts/*:refs/placet/receipts/*'"
     commit = _commit(
@@ -64,8 +71,9 @@ def verify_receipt(
     )
     merged = ""
     if at is not None:  # a tag of the same name would hide a branch
-        branch = resolve(repo, f"refs/heads/{at}")
-        merged = branch or _commit(repo, at, "See the names of commits: git log")
+        merged = resolve(repo, f"refs/heads/{at}") or _commit(
+            repo, at, "See the names of commits: git log"
+        )
     if shutil.which(KEYGEN) is None:
         raise UserError(
             f"`{KEYGEN}` is not installed.", "Install OpenSSH 8.9 or newer.", exit_code=2
@@ -90,7 +98,13 @@ def verify_receipt(
         receipt = read_receipt(raw)
         _must(trace_id in ("", receipt.trace_id), "The receipt is of another request.")
         signers, scope = _approved(repo, files, receipt, people)
-        _in_scope(repo, commit, receipt, scope)
+        _history_holds(repo, commit, receipt, scope)
+        ends = resolve(repo, f"refs/heads/{branch}") if branch else None
+        _must(
+            ends in (None, receipt.tip),
+            f"{show(branch)} ends at {str(ends)[:12]}, the mission at {receipt.tip[:12]}: look at "
+            "what was added, then verify the receipt by its name.",
+        )
         if merged:
             _must_be_same(repo, merged, receipt, scope)
     except ValueError as error:
@@ -122,7 +136,10 @@ def _signed(
     key = read_signature(signature).key
     signer = next((one for one in signers if one.key == key), None)
     if signer is None:
-        raise NotHeld(f'{name} is by a key that your list does not have for "{namespace}".')
+        raise NotHeld(
+            f'{name} is by a key that your list does not have for "{namespace}". See the keys on '
+            "the daemon's machine: placet signer list --lines"
+        )
     try:
         verify(text.decode(), signature, [signer], namespace)
     except NotSigned as error:
@@ -169,7 +186,7 @@ def _approved(
         raise NotHeld(f"{plan_name} is not a plan that this version of placet can read.") from error
 
 
-def _in_scope(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> None:
+def _history_holds(repo: Repo, commit: str, receipt: Receipt, scope: Scope) -> None:
     """Check that the mission's commits, and no others, lead from base to tip inside the scope.
 
     Each commit is checked: what one adds outside, a later one may take back.

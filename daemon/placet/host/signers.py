@@ -19,7 +19,7 @@ from placet.disk.files import put
 from placet.disk.vault import Vault
 from placet.errors import PlacetError, UserError
 from placet.host.config import one_writer
-from placet.plan.allowed_signers import Signer, as_text, parse_signers
+from placet.plan.allowed_signers import Signer, as_text, parse_signers, read_key
 from placet.plan.sshsig import (
     BY_BROWSER,
     PRESENT,
@@ -186,6 +186,15 @@ def daemon_key(folder: Path) -> Path:
         if not os.path.exists(key):  # another mission may have made it
             put(key, new.read_bytes())
     return key
+
+
+def daemon_public_key(folder: Path) -> bytes:
+    """Return the public half of the daemon's key, empty while there is none."""
+    key = folder / DAEMON_KEY
+    if not os.path.isfile(key):
+        return b""
+    done = _keygen(["-y", "-f", str(key)], "", VERIFY_S)
+    return b"" if done.returncode else read_key(*done.stdout.split()[:2])
 
 
 def fingerprint_of_file(file: Path) -> str:

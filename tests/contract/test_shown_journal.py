@@ -96,7 +96,7 @@ def all_of(vault: TestVault) -> dict[str, str]:
 def said(vault: TestVault, words: tuple[str, ...]) -> str:
     done = vault.click(*words, check=False)
     text = f"{done.returncode}\n{done.stdout}\n{done.stderr}"
-    return re.sub(r'("age_s": )[0-9.]+|  \d+ (s|min)$', r"\1…", text, flags=re.MULTILINE)
+    return re.sub(r'("age_s": )[0-9.]+| +\d+ (s|min)$', r"\1…", text, flags=re.MULTILINE)
 
 
 def plain(page: str) -> str:

@@ -97,6 +97,25 @@ def test_scope_written_beside_the_scope_counts(tmp_path: Path) -> None:
     assert "shell = true" in vault.plan().read_text()
 
 
+@pytest.mark.parametrize(
+    ("tools", "run", "gains"),
+    [
+        (["edit_file"], [], True),
+        (["read_file"], [], True),
+        (["delete_file"], [], False),
+        (["run_command"], ["black"], False),
+    ],
+)
+def test_plan_that_edits_may_make_files(
+    tmp_path: Path, tools: list[str], run: list[str], gains: bool
+) -> None:
+    step = {**PLAN["steps"][0], "tools": tools, "actions": []}
+    plan = {**PLAN, "steps": [step], "scope": {"write": ["notes/*.md"], "run": run}}
+    vault = bare_vault(tmp_path)
+    planned(vault, says(("submit_plan", plan)), "Say hello.\n")
+    assert ('"write_file",' in vault.plan().read_text()) == gains
+
+
 def test_silent_planner_must_call_any_tool(tmp_path: Path) -> None:
     asks = planned(bare_vault(tmp_path), says(text="I would write it."), "Say hello.\n")
     assert [ask.must_call for ask in asks[:2]] == [False, True]

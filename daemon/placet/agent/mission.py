@@ -20,7 +20,7 @@ from placet.agent.ports import Ports
 from placet.agent.prompts import marked
 from placet.agent.record import BRANCH, CHECKPOINT, ENDED, PLACE, MissionGit, Postponed, Record
 from placet.agent.repository import keep_vault, repository
-from placet.agent.steps import StepsUnderway
+from placet.agent.steps import NEW_FILE, StepsUnderway
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before
 from placet.agent.work import (
     Mission,
@@ -97,7 +97,7 @@ REMARKS = (
 SILENCE = "Nobody reads that. Call a tool: continue with the plan, or `finish`, or `give_up`."
 """The reply to a turn that called no tool."""
 EXAMPLES: Sequence[tuple[str, Mapping[str, Any]]] = (
-    ("write_file", {"path": "<the file>", "content": "<its whole text>"}),
+    ("write_file", NEW_FILE),
     ("complete_step", {"step": 1, "summary": "<what was done>"}),
 )
 """Calls that a model is shown that called no tool: the first one of a tool that it has."""

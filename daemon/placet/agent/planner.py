@@ -57,6 +57,7 @@ from placet.note.escape import code, link
 from placet.note.frontmatter import Frontmatter
 from placet.note.paths import show
 from placet.plan.comments import Comment, open_comments, placed, with_answers
+from placet.plan.left_out import WRITES
 from placet.plan.limits import plan_from
 from placet.plan.plan import Plan, agent_steps
 from placet.plan.render import render_plan
@@ -89,6 +90,18 @@ class Assignment:
     token: int | None = None
 
 
+def _tools_of(plan: Plan) -> tuple[str, ...]:
+    """Return the tools that its scope names: those of its steps.
+
+    A plan that writes can make files: Qwen2.5-Coder-1.5B names `edit_file` alone for a new one.
+    """
+    tools = named(plan)
+    if plan.scope.write and (writes := tools & WRITES) <= {"edit_file"}:
+        by_command = plan.scope.run and not writes
+        tools |= set() if by_command else {"write_file"}
+    return tuple(sorted(tools))
+
+
 def plan_note(
     ports: Ports,
     job: Assignment,
@@ -105,7 +118,7 @@ def plan_note(
     """
     case = job.case
     steps = tuple(replace(step, tools=()) for step in plan.steps)
-    scope = replace(plan.scope, tools=tuple(sorted(named(plan))))
+    scope = replace(plan.scope, tools=_tools_of(plan))
     plan = replace(plan, steps=steps, scope=scope)
     revision = case.plan.revision + 1
     complexity = case.request.complexity or Complexity(given.complexity)

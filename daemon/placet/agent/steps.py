@@ -29,6 +29,7 @@ from placet.case.mission_result import CommandRun, StepDone
 from placet.chat.guards import REPEATED, Effect
 from placet.chat.messages import ToolUse
 from placet.errors import End, Stop, ToolError
+from placet.plan.left_out import WRITES
 from placet.plan.plan import Step
 from placet.secrets import redact
 from placet.tools.arguments import Args
@@ -43,6 +44,8 @@ CHANGED_NOTHING = frozenset(
     {"no_such_step", "step_left_out", "step_done", "literal_step", STEP_OPEN, REPEATED}
 )
 """Error types of calls that named the wrong step or were repeated: no work failed."""
+NEW_FILE = {"path": "<the file>", "content": "<its whole text>"}
+"""What a model is shown of a call of `write_file`."""
 
 
 @dataclass(slots=True)
@@ -118,11 +121,12 @@ class StepsUnderway:
         written = self.has_written or self.commands or any(s.commit for s in self.done.values())
         if written or not (is_last and plan.scope.write) or self.calls["complete_step"] > told:
             return ""
+        ways = " or ".join(f"`{name}`" for name in sorted(plan.tools & WRITES))
+        shown = f" with {json.dumps(NEW_FILE)}" if "write_file" in ways else ""
         return (
             f"Step {step} was not completed: no file was written. You may write "
-            f"{', '.join(plan.scope.write[:3])}: call a tool that writes, such as `write_file` "
-            "with a path and all of its text, then `complete_step` again. If nothing has to be "
-            "written, call `give_up` and say why."
+            f"{', '.join(plan.scope.write[:3])}: call {ways or 'a tool that writes'}{shown}, then "
+            "`complete_step` again. If nothing has to be written, call `give_up` and say why."
         )
 
     def _what_is_left(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 from placet.chat.cancel import Cancel
 from placet.git.run import (
@@ -25,6 +26,7 @@ from placet.git.run import (
 from placet.host.config import Config
 from placet.host.state import expand_home
 from placet_team.git_refs import FETCHED, bare_repo_at, has_all, loose_refs, move_refs
+from placet_team.path_remotes import trouble_with_path
 
 REMOTE_RETRY_S = 5.0
 """Retry interval while a remote gives or takes nothing."""
@@ -37,6 +39,8 @@ _SILENT_S = 60
 """Seconds without a byte after which a line counts as dead; a server may think for a while."""
 _SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4}"
 _ENDURING = ("http.lowSpeedLimit=1", f"http.lowSpeedTime={_SILENT_S}")
+_WITHOUT_HOOKS = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true"
+"""git as it serves a repository on this machine: not even hooks of the same user run."""
 _PROTOCOLS = "file:http:https:ssh"
 """Not `git`, which is neither signed nor encrypted, nor `ext`, which starts a program."""
 _USERS = re.compile(
@@ -76,17 +80,41 @@ def address_of_git(given: str) -> str:
     return str(expand_home(given).absolute()) if given and is_git_path(given) else given
 
 
-def _reaching(place: GitDir) -> GitDir:
-    """Return a place where git reaches the network, as its user would and without placet's keys."""
+def _local_path(url: str) -> Path | None:
+    """Return where git finds a repository on this machine; None for one elsewhere."""
+    if url.startswith("file://"):
+        return Path(unquote(url.removeprefix("file:")))
+    return Path(url) if is_git_path(url) else None
+
+
+def _reached(
+    place: GitDir,
+    command: str,
+    *args: str,
+    url: str,
+    wanted: Sequence[str],
+    config: Sequence[str] = (),
+    timeout_s: float = BULK_TIMEOUT_S,
+) -> bytes:
+    """Run a git command that reaches a remote, as its user would and without placet's keys.
+
+    Return its output. Raises GitError, also for a repository here that other users can change.
+    """
+    if (path := _local_path(url)) is not None:
+        if why := trouble_with_path(path):
+            raise GitError((command,), 1, why)
+        program = "receive-pack" if command == "push" else "upload-pack"
+        args = (f"--{program}={_WITHOUT_HOOKS} {program}", *args)
     env = {name: value for name, value in os.environ.items() if _USERS.fullmatch(name)}
     env = {"GIT_SSH_COMMAND": _SSH, **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
-    return replace(with_env(place, env), reaches=True)
+    place = replace(with_env(place, env), reaches=True)
+    asked = (command, "--quiet", *args, "--", url, *wanted)
+    return run_git(place, *asked, config=(*_ENDURING, *config), timeout_s=timeout_s)[1]
 
 
 def asks(place: GitDir, url: str, *patterns: str) -> list[str]:
     """Return the references of a remote that match; raises GitError if it does not answer."""
-    asked = ("ls-remote", "--quiet", "--", url, *patterns)
-    _, out = run_git(_reaching(place), *asked, timeout_s=_ANSWER_S)
+    out = _reached(place, "ls-remote", url=url, wanted=patterns, timeout_s=_ANSWER_S)
     return [line.partition("\t")[2] for line in out.decode("utf-8", "replace").splitlines()]
 
 
@@ -127,13 +155,8 @@ def fetch_commits(repo: Repo, url: str, commits: Sequence[str], near: Sequence[s
 
 def _fetch(place: GitDir, url: str, wanted: Sequence[str], *config: str) -> None:
     asks(place, url, "HEAD")
-    run_git(
-        _reaching(place),
-        *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
-        *("--refmap=", "--", url, *wanted),
-        config=(*_ENDURING, *config),
-        timeout_s=BULK_TIMEOUT_S,
-    )
+    how = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
+    _reached(place, "fetch", *how, url=url, wanted=wanted, config=config)
 
 
 def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
@@ -157,9 +180,10 @@ def remove(url: str, ended: Callable[[Collection[str]], Collection[str]], *, sha
 
 
 def _push(place: GitDir, url: str, wanted: Sequence[str]) -> None:
-    asked = ("push", "--quiet", "--no-verify", "--no-follow-tags", "--", url, *wanted)
-    config = (*_ENDURING, "push.recurseSubmodules=no")
-    run_git(_reaching(place), *asked, config=config, timeout_s=BULK_TIMEOUT_S)
+    config = ("push.recurseSubmodules=no",)
+    _reached(
+        place, "push", "--no-verify", "--no-follow-tags", url=url, wanted=wanted, config=config
+    )
 
 
 @contextmanager

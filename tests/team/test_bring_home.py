@@ -409,17 +409,15 @@ def test_mission_resumes_when_remote_returns(work: TestTeam, stays_away: bool) -
 
 @needs_server
 def test_refused_pushes_do_not_count_as_crashes(work: TestTeam) -> None:
-    hook = work.remote / "hooks" / "update"
-    before = hook.read_text()
     work.host()
     work.worker("ann", program=("-c", IMPATIENT))
     work.approve_hello()
     work.until("step.completed")
-    hook.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
+    git(work.remote, "config", "receive.maxInputSize", "1")
     # one more than crashes in a row that end a mission
-    until(lambda: work.log("ann").count("no room") > 3, work.logs(), 60)
+    until(lambda: work.log("ann").count("maximum allowed size") > 3, work.logs(), 60)
     assert not work.rows("report.written")
-    hook.write_text(before)
+    git(work.remote, "config", "--unset", "receive.maxInputSize")
     ended(work)
 
 

@@ -159,7 +159,12 @@ def checked_labels(labels: str) -> str:
 
 _UPDATE = """#!/bin/sh
 # The daemon and workers of placet push here: references that are named for their commit, and never
-# move. Reference, old and new commit are the arguments; zeros are none.
+# move. Reference, old and new commit are the arguments; zeros are none. A worker, whose line in
+# authorized_keys sets PLACET_WORKER, only adds work; the daemon adds and deletes.
+case "$PLACET_WORKER $1 $3" in
+" "* | *" refs/placet/work/"*\\ *[!0]*) ;;
+*) echo "$PLACET_WORKER can only add to refs/placet/work/ here" >&2; exit 1 ;;
+esac
 case "$2" in *[!0]*) case "$3" in *[!0]*) echo "$1 is there already" >&2; exit 1 ;; esac ;; esac
 case "$1 $3" in
 refs/placet/*\\ *[!0]*) ;;

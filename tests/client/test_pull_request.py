@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from socket import create_server
 
 import pytest
 
@@ -18,6 +13,7 @@ from gitkit import git, make_repo, write
 from placet.git.pull_request import host_of
 from placet.git.receipt import RECEIPTS
 from receiptkit import must_sign
+from sshkit import ssh_server
 from vaultkit import PLAN, TestVault, make_vault
 
 TOKEN = "ghp_" + "aB3d" * 9
@@ -86,50 +82,13 @@ pwd > {folder}/{name}.pwd
 @pytest.fixture
 def over_ssh(vault: TestVault, tmp_path: Path, hub: Path) -> Iterator[Path]:
     """Serve the remote over ssh on loopback; give a folder that is first on the PATH."""
-    sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
-    if sshd is None:
-        pytest.skip("needs sshd")
-    keys, programs = tmp_path / "keys", tmp_path / "programs"
-    for folder in (keys, programs):
-        folder.mkdir(mode=0o700)
-    for name in ("host", "own"):
-        asked = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name)]
-        subprocess.run(asked, check=True)
-    with closing(create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    write(
-        keys,
-        {
-            "config": f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {keys}/host\nPidFile none\n"
-            f"AuthorizedKeysFile {keys}/own.pub\nStrictModes no\nUsePAM no\n"
-            "PasswordAuthentication no\nPermitRootLogin yes\n"
-        },
-    )
-    # sshd of root wants an empty folder of the system's, which a container may not have
-    apart = Path("/run/sshd")
-    made = os.geteuid() == 0 and not apart.exists()
-    if made:
-        apart.mkdir(mode=0o755)
-    asked = [sshd, "-D", "-e", "-f", str(keys / "config")]
-    served = subprocess.Popen(asked, stderr=subprocess.PIPE, text=True)
-    try:
-        assert served.stderr is not None
-        if "listening" not in (line := served.stderr.readline()):
-            pytest.skip(f"sshd does not run here: {line.strip()}")
-        where = f"ssh://{getpass.getuser()}@127.0.0.1:{port}{hub}"
-        git(tmp_path / "repo", "remote", "set-url", "origin", where)
-        vault.extra |= {
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "GIT_SSH_COMMAND": f"ssh -i {keys}/own -o IdentitiesOnly=yes -o BatchMode=yes "
-            f"-o StrictHostKeyChecking=no -o UserKnownHostsFile={keys}/known",
-        }
+    programs = tmp_path / "programs"
+    programs.mkdir(mode=0o700)
+    with ssh_server(tmp_path) as served:
+        git(tmp_path / "repo", "remote", "set-url", "origin", served.address(hub))
+        path = f"{programs}:{os.environ['PATH']}"
+        vault.extra |= {"PATH": path, "GIT_SSH_COMMAND": served.command}
         yield programs
-    finally:
-        served.kill()
-        served.wait()
-        served.stderr.close()
-        if made:
-            apart.rmdir()
 
 
 @pytest.mark.parametrize(

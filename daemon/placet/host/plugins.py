@@ -6,6 +6,7 @@ placet can say which command installs what is missing.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from placet.errors import UserError
@@ -23,6 +24,7 @@ CHECKS = "placet.checks"
 """Checks of `placet doctor`."""
 
 
+@cache  # a lookup reads what all installed packages say, 7 ms; each look at the journal needs one
 def plugin(group: str, name: str) -> Any:
     """Load a plug-in. Raises UserError (exit code 2) if it, or a package it needs, is missing."""
     from importlib.metadata import entry_points  # loads email, which `placet status` never needs

@@ -69,6 +69,7 @@ _MADE = {
     "core.symlinks",
     "core.ignorecase",
     "core.precomposeunicode",
+    "core.sharedrepository",
     "extensions.objectformat",
 }
 """The settings of a new bare repository; none of them starts a program or reaches a server."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -25,7 +24,8 @@ from placet.git.run import (
 )
 from placet.host.config import Config
 from placet.host.state import expand_home
-from placet_team.git_refs import FETCHED, bare_repo_at, has_all, loose_refs, move_refs
+from placet_team.git_refs import FETCHED, has_all, loose_refs, move_refs
+from placet_team.git_scratch import bare_place, ssh_options
 from placet_team.path_remotes import trouble_with_path
 
 REMOTE_RETRY_S = 5.0
@@ -37,7 +37,7 @@ _ANSWER_S = 10.0
 """Seconds within which a remote has to answer a question, before much is asked of it."""
 _SILENT_S = 60
 """Seconds without a byte after which a line counts as dead; a server may think for a while."""
-_SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4}"
+_SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4} "
 _ENDURING = ("http.lowSpeedLimit=1", f"http.lowSpeedTime={_SILENT_S}")
 _WITHOUT_HOOKS = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true"
 """git as it serves a repository on this machine: not even hooks of the same user run."""
@@ -106,8 +106,11 @@ def _reached(
         program = "receive-pack" if command == "push" else "upload-pack"
         args = (f"--{program}={_WITHOUT_HOOKS} {program}", *args)
     env = {name: value for name, value in os.environ.items() if _USERS.fullmatch(name)}
-    env = {"GIT_SSH_COMMAND": _SSH, **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
+    env = {"GIT_SSH_COMMAND": _SSH + ssh_options(), **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
     place = replace(with_env(place, env), reaches=True)
+    if url.startswith("http") and command != "ls-remote":
+        # curl waits for minutes to be connected; ssh has a limit of its own
+        run_git(place, "ls-remote", "--quiet", "--", url, "HEAD", timeout_s=_ANSWER_S)
     asked = (command, "--quiet", *args, "--", url, *wanted)
     return run_git(place, *asked, config=(*_ENDURING, *config), timeout_s=timeout_s)[1]
 
@@ -120,7 +123,7 @@ def asks(place: GitDir, url: str, *patterns: str) -> list[str]:
 
 def trouble_with(url: str) -> str:
     """Return git's message if a remote does not answer, else ""."""
-    with _bare_place(None, sha256=False) as place:
+    with bare_place(None, sha256=False) as place:
         try:
             asks(place, url, "HEAD")
         except GitError as error:
@@ -149,12 +152,15 @@ def fetch_commits(repo: Repo, url: str, commits: Sequence[str], near: Sequence[s
     have, and the new ones build on. Raises GitError.
     """
     if not has_all(repo, *commits, "--not", "--all"):
-        with _bare_place(repo, near, sha256=len(commits[0]) > 40) as place:
+        sha256 = len(commits[0]) > 40
+        with bare_place(repo.common_dir / "objects", sha256=sha256) as place:
+            for commit in near:
+                if commit and has_all(repo, commit, "--not", "--all"):
+                    run_git(place, "update-ref", FETCHED + commit, commit)
             _fetch(place, url, commits, "fetch.fsckObjects=true")
 
 
 def _fetch(place: GitDir, url: str, wanted: Sequence[str], *config: str) -> None:
-    asks(place, url, "HEAD")
     how = ("--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
     _reached(place, "fetch", *how, url=url, wanted=wanted, config=config)
 
@@ -164,14 +170,14 @@ def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
 
     Hooks and settings of the repository have no effect. Raises GitError.
     """
-    with _bare_place(repo, sha256=any(len(one) > 40 for one in refs.values())) as place:
-        asks(place, url, "HEAD")
+    is_sha256 = any(len(one) > 40 for one in refs.values())
+    with bare_place(repo.common_dir / "objects", sha256=is_sha256) as place:
         _push(place, url, [f"{commit}:{name}" for name, commit in refs.items()])
 
 
 def remove(url: str, ended: Callable[[Collection[str]], Collection[str]], *, sha256: bool) -> None:
     """Delete what a remote keeps of ended work, by its trace_ids. Raises GitError."""
-    with _bare_place(None, sha256=sha256) as place:
+    with bare_place(None, sha256=sha256) as place:
         found = asks(place, url, f"{BASE}/*", f"{WORK}/*")
         whose = {name: name.split("/")[3] for name in found if name.startswith((BASE, WORK))}
         ended_ids = ended({*whose.values()})
@@ -184,25 +190,6 @@ def _push(place: GitDir, url: str, wanted: Sequence[str]) -> None:
     _reached(
         place, "push", "--no-verify", "--no-follow-tags", url=url, wanted=wanted, config=config
     )
-
-
-@contextmanager
-def _bare_place(repo: Repo | None, near: Sequence[str] = (), *, sha256: bool) -> Iterator[GitDir]:
-    """Give a place with the objects of a repository, and none of its settings and references.
-
-    A repository is data: its settings may name programs and servers. `near` are commits that git
-    then need not ask for.
-    """
-    with tempfile.TemporaryDirectory(prefix="placet-git-") as folder:
-        place = place_of(bare_repo_at(Path(folder) / "apart.git", sha256=sha256))
-        if repo is None:
-            yield place
-            return
-        place = with_env(place, {"GIT_OBJECT_DIRECTORY": str(repo.common_dir / "objects")})
-        for commit in near:
-            if commit and has_all(repo, commit, "--not", "--all"):
-                run_git(place, "update-ref", FETCHED + commit, commit)
-        yield place
 
 
 def redact_line(error: str) -> str:

@@ -34,9 +34,12 @@ def bare_repo_at(path: Path, *, sha256: bool) -> Repo:
     """Return the bare repository at `path`; create it if missing."""
     if not is_repository(path):
         path.mkdir(parents=True, exist_ok=True)
-        what = ("--object-format=sha256",) if sha256 else ()
-        asked = ("init", "-q", "--bare", "--template=", *what, "--", str(path))
-        run_git(GitDir(None, None, path, None), *asked, config=("init.defaultRefFormat=files",))
+        what = f"--object-format={'sha256' if sha256 else 'sha1'}"
+        asked = ("init", "-q", "--bare", "--template=", what, "--", str(path))
+        # a user's own setting would be written into it, and else hold in it all the same
+        config = ("init.defaultRefFormat=files", "core.sharedRepository=false")
+        run_git(GitDir(None, None, path, None), *asked, config=config)
+        run_git(GitDir(path, None, path, None), "config", "core.sharedRepository", "false")
     return open_repo(path)
 
 

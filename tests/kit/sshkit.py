@@ -23,12 +23,14 @@ class SshServer:
     port: int
 
     @property
+    def programs(self) -> Path:
+        """A folder for the PATH, whose `ssh` has the key."""
+        return self.keys / "bin"
+
+    @property
     def command(self) -> str:
-        """The words that start ssh with its key."""
-        return (
-            f"ssh -i {self.keys}/own -o IdentitiesOnly=yes -o BatchMode=yes "
-            f"-o StrictHostKeyChecking=no -o UserKnownHostsFile={self.keys}/known"
-        )
+        """The program that starts ssh with the key."""
+        return str(self.programs / "ssh")
 
     def address(self, path: Path) -> str:
         """Return the address of a git repository."""
@@ -62,13 +64,20 @@ def ssh_server(folder: Path) -> Iterator[SshServer]:
         f"AuthorizedKeysFile {keys}/authorized\nStrictModes no\nUsePAM no\n"
         "PasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100:30:200\n"
     )
+    (keys / "client").write_text(
+        f"IdentityFile {keys}/own\nIdentitiesOnly yes\nBatchMode yes\nStrictHostKeyChecking no\n"
+        f"UserKnownHostsFile {keys}/known\nLogLevel ERROR\n"
+    )
+    found = SshServer(keys, port)
+    found.programs.mkdir()
+    Path(found.command).write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {keys}/client "$@"\n')
+    Path(found.command).chmod(0o755)
+    found.allow()
     # sshd of root wants an empty folder of the system's, which a container may not have
     apart = Path("/run/sshd")
     made = os.geteuid() == 0 and not apart.exists()
     if made:
         apart.mkdir(mode=0o755)
-    found = SshServer(keys, port)
-    found.allow()
     (keys / "log").touch()
     served = subprocess.Popen([sshd, "-D", "-E", str(keys / "log"), "-f", str(keys / "config")])
     try:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.search.test_team_faults import STEP, agent, plan
@@ -19,10 +20,11 @@ from placet.chat.cancel import Cancel
 from placet.disk.path_text import ALWAYS
 from placet.errors import Interrupted
 from placet.git.repository import open_repo, resolve
-from placet.git.run import GitError, place_of, run_git
+from placet.git.run import GitDir, GitError, place_of, run_git
 from placet.host.clock import Clock
 from placet.journal.writes import Write
 from placet.loop.app import daemon
+from placet_team import git_fetching
 from placet_team.clones import PUSH_PATIENCE_S, PushCarrier, borrow
 from placet_team.git_fetching import BASE, WORK, fetch, fetch_commits, push, redact_line, remove
 from placet_team.git_refs import FETCHED, bare_repo_at
@@ -200,6 +202,45 @@ def test_clone_copies_only_harmless_git_settings(tmp_path: Path) -> None:
     said = (clone / "config").read_text()
     assert "name = Ann" in said
     assert not [one for one in ("roxy", "helper", "alias") if one in said]
+
+
+def test_settings_of_user_do_not_reach_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, commit = served(tmp_path)
+    for name, value in settle_home(tmp_path / "home").items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "template").mkdir()
+    (tmp_path / "template" / "config").write_text("[alias]\n\tx = !false\n")
+    for key, value in (
+        ("core.sharedRepository", "group"),
+        ("init.defaultObjectFormat", "sha256"),
+        ("init.defaultRefFormat", "reftable"),
+        ("init.templateDir", str(tmp_path / "template")),
+    ):
+        git(tmp_path, "config", "--global", key, value)
+    clone = borrow(tmp_path / "clones", loan_of(commit, {}), str(remote), [commit]).path
+    assert not [one for one in clone.rglob("*") if one.stat().st_mode & 0o022]
+    borrow(tmp_path / "clones", loan_of(commit, {}), str(remote), [commit])  # it is accepted
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_only_http_is_asked_before_push(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over_http: bool
+) -> None:
+    """curl waits for minutes to be connected, so a quick question comes first."""
+    remote, code = bare(tmp_path)
+    commands = list[str]()
+
+    def counted(place: GitDir, *args: str, **how: Any) -> tuple[int, bytes]:
+        commands.append(args[0])
+        return run_git(place, *args, **how)
+
+    monkeypatch.setattr(git_fetching, "run_git", counted)
+    with git_server(tmp_path) as port:
+        url = f"http://127.0.0.1:{port}/work.git" if over_http else str(remote)
+        push(open_repo(code), url, {f"{BASE}/t/{tip(code)}": tip(code)})
+    assert commands == [*(["ls-remote"] if over_http else []), "push"]
 
 
 def test_worker_uses_only_its_configured_remotes(tmp_path: Path) -> None:

@@ -66,13 +66,8 @@ def test_worker_key_adds_work_and_nothing_else(tmp_path: Path, served: SshServer
 def test_keys_of_guide_give_no_shell(tmp_path: Path, served: SshServer, worker: bool) -> None:
     served.allow(options(worker))
     made = tmp_path / "made"
-    ssh = [
-        *served.command.split(),
-        "-p",
-        f"{served.port}",
-        served.address(Path()).split("@")[0][6:],
-    ]
-    ssh[-1] += "@127.0.0.1"
+    login = served.address(Path()).removeprefix("ssh://").partition(":")[0]
+    ssh = [served.command, "-p", f"{served.port}", login]
     for words in (
         ["touch", f"{made}"], ["sh"], [f"git-receive-pack '/x'; touch {made}"], [],
         [f'git-receive-pack "$(touch {made})"'], [f"git-upload-pack `touch {made}`"],

@@ -5,8 +5,7 @@ You may change `[team] workers` while missions run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from placet.agent.mission import run_mission
@@ -21,7 +20,7 @@ from placet.case.life_cycle import OPEN
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
-from placet.errors import End, Interrupted, PlacetError, UserError, passing
+from placet.errors import End, PlacetError, UserError, passing
 from placet.git.checkpoint import checkpoint_ref, restore
 from placet.git.history import is_ancestor
 from placet.git.repository import head, identity
@@ -35,10 +34,10 @@ from placet_team.git_fetching import (
     fetch_commits,
     leavable_by,
     redact_line,
-    remove,
     work_remote,
 )
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
+from placet_team.remote_refs import refs_of_remote
 from placet_team.result_checks import WorkerBug, checked_end
 from placet_team.tables import DropRefs, DropWork, has_queue, refs_of, work_row
 
@@ -66,7 +65,7 @@ def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionR
             stopped = not_taken(ports, mission, record, error, to)
             record.settle(ENDED, stopped)
             ports.journal.commit([guard, *drop])
-            clear_remote(ports, case, [*to.values()])
+            clear_remote(ports, case, to.values())
             return stopped
         except (UserError, GitError, OSError) as error:
             why = passing(error) or str(error)
@@ -75,9 +74,9 @@ def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionR
             record.close()
     if to is not None or away:
         ports.journal.commit([guard, *drop])
-    clear_remote(ports, case, () if to is None else [*to.values()])
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
     ended = run_mission(ports, mission, cancel)
+    clear_remote(ports, case, () if to is None else to.values())
     if not record.has(ENDED):
         return ended
     # its end may be a worker's
@@ -114,8 +113,8 @@ def needed_remote(ports: Ports, portal: str) -> str:
     )
 
 
-def clear_remote(ports: Ports, case: Case, commits: Sequence[str]) -> None:
-    """Delete the references of a case, and of finished cases, from the remote, if possible.
+def clear_remote(ports: Ports, case: Case, commits: Collection[str]) -> None:
+    """Delete soon what finished cases left on the remote of a case.
 
     `commits` are some of the case; without any, do nothing.
     """
@@ -123,12 +122,12 @@ def clear_remote(ports: Ports, case: Case, commits: Sequence[str]) -> None:
     def ended(trace_ids: Collection[str]) -> Collection[str]:
         with ports.journal.read() as reader:
             known = {row.trace_id for row in reader.cases_of(trace_ids)}
-            return known - {row.trace_id for row in reader.cases(*OPEN)} | {case.trace_id}
+            return known - {row.trace_id for row in reader.cases(*OPEN)}
 
     url = work_remote(ports.vault, ports.config, case.request.portal)
     if url and commits:
-        with suppress(GitError, OSError, UserError, Interrupted):
-            remove(url, ended, sha256=len(commits[0]) > 40)
+        remote, is_sha256 = refs_of_remote(ports.vault, url), len(next(iter(commits))) > 40
+        remote.clear_later(ended, ports.leaving.is_set, is_sha256=is_sha256)
 
 
 def kept_ref(case: Case) -> str:

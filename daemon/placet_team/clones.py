@@ -196,7 +196,7 @@ class PushCarrier:
         trace_id, token = self._whose
         news = {*now.values()} - {*self._known.values(), *self._lent}
         if news:
-            self._push({f"{WORK}/{trace_id}/{token}/{commit}": commit for commit in sorted(news)})
+            self._push({f"{WORK}{trace_id}/{token}/{commit}": commit for commit in sorted(news)})
         self._next = now
         return [PutRefs(json.dumps(now))]
 

@@ -66,7 +66,7 @@ def work_remote(vault: Path, config: Config, portal: str) -> str:
     return str(vault / expand_home(address)) if address and is_git_path(address) else address
 
 
-BASE, WORK = "refs/placet/base", "refs/placet/work"
+BASE, WORK = "refs/placet/base/", "refs/placet/work/"
 """What a remote keeps: what work begins from, and what workers did."""
 
 
@@ -175,13 +175,21 @@ def push(repo: Repo, url: str, refs: Mapping[str, str]) -> None:
         _push(place, url, [f"{commit}:{name}" for name, commit in refs.items()])
 
 
-def remove(url: str, ended: Callable[[Collection[str]], Collection[str]], *, sha256: bool) -> None:
-    """Delete what a remote keeps of ended work, by its trace_ids. Raises GitError."""
+def remove(
+    url: str, gone: Mapping[str, Callable[[Collection[str]], Collection[str]]], *, sha256: bool
+) -> None:
+    """Delete references of a remote. Raises GitError.
+
+    `gone` says, by prefix, which of the names that follow the prefix nobody needs any more.
+    """
     with bare_place(None, sha256=sha256) as place:
-        found = asks(place, url, f"{BASE}/*", f"{WORK}/*")
-        whose = {name: name.split("/")[3] for name in found if name.startswith((BASE, WORK))}
-        ended_ids = ended({*whose.values()})
-        if names := [f":{name}" for name, trace_id in whose.items() if trace_id in ended_ids]:
+        found = asks(place, url, *(f"{prefix}*" for prefix in gone))
+        names = list[str]()
+        for prefix, needless in gone.items():
+            of = {one: one[len(prefix) :].split("/")[0] for one in found if one.startswith(prefix)}
+            dead = needless({*of.values()})
+            names += [f":{name}" for name, key in of.items() if key in dead]
+        if names:
             _push(place, url, names[:_MAX_REMOVED])
 
 

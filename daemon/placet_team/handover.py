@@ -42,8 +42,9 @@ from placet_team.bring_home import (
     without_checkpoints,
 )
 from placet_team.cache import TeamCache
-from placet_team.git_fetching import BASE, REMOTE_RETRY_S, leavable_by, push, redact_line
+from placet_team.git_fetching import REMOTE_RETRY_S, leavable_by, redact_line, work_remote
 from placet_team.git_refs import refs_at
+from placet_team.remote_refs import refs_of_remote
 from placet_team.result_checks import WorkerBug, checked_end, checked_plan
 from placet_team.tables import DropWork, HandWork, TellWorker, began_here, refs_of, text_of
 from placet_team.vault_copy import keep_for_workers
@@ -68,15 +69,13 @@ OBEYED_S = 600.0
 class Handover:
     """Hand work over to workers. `cache` has its state.
 
-    `lease_s` is how long a worker may be quiet; `sent` has the remote and the commits that this
-    process pushed for a case.
+    `lease_s` is how long a worker may be quiet.
     """
 
     journal: JournalAccess
     cache: TeamCache
     lease_s: float
     lending: threading.Lock = field(default_factory=threading.Lock)
-    sent: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
 
     def draft(self, ports: Ports, job: Assignment, cancel: Cancel) -> Drafted | PlanningFailed:
         """Let a worker write a plan; return it, or the reason for a failure.
@@ -99,7 +98,6 @@ class Handover:
             why = str(error)
             end = End.REPOSITORY
             return PlanningFailed(job.case.generation, why, end.value, end=end)
-        clear_remote(ports, job.case, [*self.sent.pop(job.case.trace_id, ("", frozenset()))[1]])
         return came
 
     def run_mission(self, ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult:
@@ -166,7 +164,8 @@ class Handover:
             raise WorkerBug(f"a worker gave back what cannot be read: {error}") from error
         match result:
             case Wait() as wait:
-                self.sent.pop(case.trace_id, None)  # the remote may have lost it
+                if url := work_remote(ports.vault, ports.config, case.request.portal):
+                    refs_of_remote(ports.vault, url).forget()  # it may have lost them
                 raise wait.error()
             case Asked() as asked:
                 raise AsksPerson(asked)
@@ -281,16 +280,11 @@ class Handover:
                 AWAY_RETRY_S,
                 WaitReason.MACHINE,
             )
-        before, known = self.sent.get(case.trace_id, (url, frozenset()))
-        known = known if before == url else frozenset()
-        if not known.issuperset(commits):
-            names = {f"{BASE}/{case.trace_id}/{one}": one for one in commits if one not in known}
-            try:
-                push(repo, url, names)
-            except GitError as error:
-                why = f"cannot push to {redact_line(url)}: {redact_line(error.stderr)}"
-                raise Postponed(why, REMOTE_RETRY_S, WaitReason.MACHINE) from error
-            self.sent[case.trace_id] = url, known.union(commits)
+        try:
+            refs_of_remote(ports.vault, url).send(repo, commits)
+        except GitError as error:
+            why = f"cannot push to {redact_line(url)}: {redact_line(error.stderr)}"
+            raise Postponed(why, REMOTE_RETRY_S, WaitReason.MACHINE) from error
 
     # --- what comes back
 
@@ -320,8 +314,7 @@ class Handover:
         else:
             ended = checked_end(mission, repo, record, to, ended)
         delete_old_leftovers(ports, repo, record)
-        self.sent.pop(case.trace_id, None)
-        clear_remote(ports, case, [head(repo)])
+        clear_remote(ports, case, to.values())
         return replace(ended, left_at="")  # a folder of the worker's machine
 
 

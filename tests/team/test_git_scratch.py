@@ -33,10 +33,10 @@ from placet_team.git_scratch import folder
 url, code, clone = sys.argv[1:4]
 repo = open_repo(Path(code))
 commit = head(repo)
-push(repo, url, {f"{BASE}/t/{commit}": commit})
+push(repo, url, {f"{BASE}t/{commit}": commit})
 fetch(bare_repo_at(Path(clone), sha256=False), url, [commit])
-push(repo, url, {f"{WORK}/t/7/{commit}": commit})
-remove(url, lambda ids: ids, sha256=False)
+push(repo, url, {f"{WORK}t/7/{commit}": commit})
+remove(url, {BASE: list, WORK: list}, sha256=False)
 print(folder(), *folder().glob("ssh-*"), flush=True)
 if sys.argv[4:]:
     sys.stdin.read()

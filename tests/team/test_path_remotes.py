@@ -92,7 +92,7 @@ def test_hook_of_another_user_never_runs(remote: Path, tmp_path: Path, form: str
     os.chown(hook, NOBODY, NOBODY)
     url, head = form.format(remote), git(code, "rev-parse", "HEAD")
     with pytest.raises(GitError, match="Other users can change"):
-        push(open_repo(code), url, {f"{BASE}/t/{head}": head})
+        push(open_repo(code), url, {f"{BASE}t/{head}": head})
     assert "Other users can change" in trouble_with(url)
     assert not made.exists()
 
@@ -106,6 +106,6 @@ def test_push_to_path_runs_no_program_there(remote: Path, tmp_path: Path) -> Non
     (remote / "objects/info/alternates").write_text(f"{code}/.git/objects\n")
     head = git(code, "rev-parse", "HEAD")
     for url in (str(remote), f"file://{remote}"):
-        push(open_repo(code), url, {f"{BASE}/{len(url)}/{head}": head})
+        push(open_repo(code), url, {f"{BASE}{len(url)}/{head}": head})
     assert len(git(remote, "for-each-ref", BASE).splitlines()) == 2
     assert not made.exists()

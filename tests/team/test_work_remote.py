@@ -40,7 +40,7 @@ def options(worker: bool) -> str:
 def test_worker_key_adds_work_and_nothing_else(tmp_path: Path, served: SshServer) -> None:
     remote, code = made_remote(str(tmp_path / "work.git")), make_repo(tmp_path / "code")
     url, repo, one = served.address(remote), open_repo(code), git(code, "rev-parse", "HEAD")
-    base, work = f"{BASE}/t/{one}", f"{WORK}/t/7/{one}"
+    base, work = f"{BASE}t/{one}", f"{WORK}t/7/{one}"
     served.allow(options(worker=False))
     push(repo, url, {base: one})
     served.allow(options(worker=True))
@@ -50,15 +50,15 @@ def test_worker_key_adds_work_and_nothing_else(tmp_path: Path, served: SshServer
     two = git(code, "rev-parse", "HEAD")
     before = git(remote, "for-each-ref")
     for refused in (
-        f":{base}", f":{work}", f"+{two}:{work}", f"{two}:{BASE}/t/{two}", f"{two}:refs/heads/main",
-        f"{two}:{WORK}/t/7/{one}", f"{two}:refs/placet/x", f"{two}:{WORK}/t/{two}",
+        f":{base}", f":{work}", f"+{two}:{work}", f"{two}:{BASE}t/{two}", f"{two}:refs/heads/main",
+        f"{two}:{WORK}t/7/{one}", f"{two}:refs/placet/x", f"{two}:{WORK}t/{two}",
     ):  # fmt: skip
         git(code, "push", "-q", url, refused, check=False)
         assert git(remote, "for-each-ref") == before
     with pytest.raises(GitError, match="build-1 can only add to refs/placet/work/"):
-        remove(url, lambda ids: ids, sha256=False)
+        remove(url, {BASE: list, WORK: list}, sha256=False)
     served.allow(options(worker=False))
-    remove(url, lambda ids: ids, sha256=False)
+    remove(url, {BASE: list, WORK: list}, sha256=False)
     assert git(remote, "for-each-ref") == ""
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import dirname, isabs, join, normpath
 
 from placet.disk.path_text import Denied
 from placet.errors import PlacetError
+from placet.git.commit_message import FACT
 from placet.git.history import content
 from placet.git.index import MAX_SEARCHED_BYTES
 from placet.git.run import BOT, Author, Repo, ask, items_of
@@ -22,6 +24,12 @@ _GONE, _LINK, _MODULE = "000000", "120000", "160000"
 _CRUD = " .,:;<>\"\\'"
 """Characters that git takes off both ends of a name or address."""
 _MAX_LINK_BYTES = 4096
+_MAX_MESSAGE = 64 * 1024
+"""Characters of a commit's message."""
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters that placet leaves out of a message."""
+_CLAIM = re.compile(rf"(?:{FACT.pattern}|\s*\[ExoTrace:)", re.IGNORECASE)
+_CO_AUTHOR = re.compile(rf"Co-authored-by: [^<>]{{1,200}} <{re.escape(BOT.email)}>")
 _MAX_LINKS = 40
 """Links that one path may lead through, as in Linux."""
 
@@ -34,7 +42,8 @@ class BranchRefused(PlacetError):  # noqa: N818 - named for what happened, as St
 class Allowed:
     """What a mission may commit: the approved scope, the author, the commit it begins at.
 
-    `denied` are the paths that nothing may write, `secrets` are known values.
+    `denied` are the paths that nothing may write, `secrets` are known values. `claims` are the
+    lines of a message that name the request, its plan and who approved it.
     """
 
     base: str
@@ -42,18 +51,20 @@ class Allowed:
     denied: Denied
     author: Author
     secrets: tuple[str, ...]
+    claims: frozenset[str]
 
 
 def check_branch(repo: Repo, tip: str, allowed: Allowed) -> None:
     """Raise BranchRefused unless a mission may make all commits from the base up to `tip`."""
     parent, links = allowed.base, False
     authors = {(one.name.strip(_CRUD), one.email.strip(_CRUD)) for one in (allowed.author, BOT)}
-    for commit, parents, *names in _commits(repo, allowed.base, tip):
+    for commit, parents, *names, message in _commits(repo, allowed.base, tip):
         short = commit[:10]
         if parents != parent:
             raise BranchRefused(f"The commit {short} does not follow {parent[:10]}")
         if any(tuple(two) not in authors for two in (names[:2], names[2:])):
             raise BranchRefused(f"The commit {short} has another author: {show(names[0])}")
+        _check_message(message, short, allowed)
         links |= _check_files(repo, parent, commit, allowed)
         parent = commit
     if parent != tip:
@@ -63,12 +74,28 @@ def check_branch(repo: Repo, tip: str, allowed: Allowed) -> None:
 
 
 def _commits(repo: Repo, base: str, tip: str) -> Iterator[list[str]]:
-    """Give the commits since the base, the oldest first: name, parents, author, committer."""
-    form = "--format=%H%x00%P%x00%an%x00%ae%x00%cn%x00%ce"
+    """Give the commits since the base, the oldest first.
+
+    Each is its name, parents, author, committer, and message.
+    """
+    form = "--format=%H%x00%P%x00%an%x00%ae%x00%cn%x00%ce%x00%B"
     how = ("--reverse", "--topo-order", "--no-notes", "--no-mailmap", "--end-of-options")
     found = items_of(ask(repo, "log", "-z", form, *how, tip, f"^{base}"))
-    for n in range(0, len(found), 6):
-        yield found[n : n + 6]
+    for n in range(0, len(found), 7):
+        yield found[n : n + 7]
+
+
+def _check_message(message: str, short: str, allowed: Allowed) -> None:
+    """Raise BranchRefused for a message that claims what placet would not have written."""
+    if len(message) > _MAX_MESSAGE or _UNSAFE.search(message):
+        why = "is too long" if len(message) > _MAX_MESSAGE else "has control characters"
+        raise BranchRefused(f"The message of the commit {short} {why}")
+    claimed = False
+    for line in message.split("\n"):
+        continued = claimed and line[:1].isspace()  # git reads it as the end of the line before
+        claimed = continued or _CLAIM.match(line) is not None
+        if claimed and line not in allowed.claims and not _CO_AUTHOR.fullmatch(line):
+            raise BranchRefused(f"The message of the commit {short} claims: {show(line[:200])}")
 
 
 def _check_files(repo: Repo, parent: str, commit: str, allowed: Allowed) -> bool:

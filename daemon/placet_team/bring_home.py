@@ -22,6 +22,7 @@ from placet.case.waiting import WaitReason
 from placet.chat.cancel import Cancel
 from placet.errors import End, PlacetError, UserError, passing
 from placet.git.checkpoint import checkpoint_ref, restore
+from placet.git.commit_message import commit_message
 from placet.git.history import is_ancestor
 from placet.git.repository import head, identity
 from placet.git.run import GitError, Repo, RepositoryChanged
@@ -177,6 +178,7 @@ def fetch_mission(
         denied_in(repo, ports.vault),
         record.get(AUTHOR) or identity(repo),
         ports.secrets,
+        _claims(case),
     )
     known = refs_at(repo, [*to])
     moved = ""
@@ -194,6 +196,13 @@ def fetch_mission(
         move_refs(repo, {kept_ref(case): to[moved]})
         raise RepositoryChanged(f"somebody else moved {moved}; the work is at {kept_ref(case)}")
     move_refs(repo, to, known)
+
+
+def _claims(case: Case) -> frozenset[str]:
+    """Return the lines of a commit's message that say whose work it is, and who approved it."""
+    approval = case.approval
+    message = commit_message("Work", "", case.trace_id, approval.digest, approval.by)
+    return frozenset(message.splitlines()[1:])
 
 
 def _is_ours(repo: Repo, base: str, before: str, now: str) -> bool:

@@ -1241,6 +1241,7 @@ def test_git_parses_trailers_for_any_text(tmp_path: Path) -> None:
         "Placet-Trace: another",
         "placet-plan: another",
         "APPROVED-BY: the boss",
+        "Approved-By : the boss",
         "Co-authored-by: Eve <e@example.org>",
         "Signed-off-by: Eve",
         f"This reverts commit {'a' * 40}.",

@@ -94,7 +94,8 @@ def test_returned_repository_receives_workers_branch(tmp_path: Path, server: pgk
         branch = git(code, "branch", "--list", "feat/*").strip()
         assert git(code, "show", f"{branch}:hello.txt") == "hello"
         assert found.sql("SELECT count(*) FROM team_refs") == [(0,)]
-        assert git(found.remote, "for-each-ref") == ""
+        work = ("for-each-ref", "refs/placet/work")
+        until(lambda: git(found.remote, *work) == "", "a remote without work", 30)
 
 
 @pytest.mark.sweep

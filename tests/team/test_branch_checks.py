@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from gitkit import commit_all, git, make_repo, write
 from placet.disk.path_text import ALWAYS
+from placet.git.commit_message import commit_message
 from placet.git.repository import identity, open_repo
 from placet.git.run import GitError
 from placet.plan.scope import Scope
@@ -15,6 +17,8 @@ from placet_team.branch_checks import Allowed, BranchRefused, check_branch
 
 BASE = {"src/deep/down/a.txt": "a\n", "top.txt": "top\n", "secret.txt": "AKIAIOSFODNN7EXAMPLE\n"}
 WHO = {f"GIT_{role}_NAME": "Ann Jr." for role in ("AUTHOR", "COMMITTER")}
+HONEST = commit_message("Say hello", "Step 1", "trace", "digest", "ann", "default (a (model))")
+CLAIMS = frozenset(HONEST.splitlines()[4:])
 SCOPE = Scope(write=("*.txt", "src/**", "!src/not.txt"))
 
 
@@ -33,7 +37,7 @@ def code(tmp_path: Path) -> Path:
 def checked(code: Path, tip: str = "HEAD") -> None:
     repo = open_repo(code)
     base, head = git(code, "rev-parse", "base"), git(code, "rev-parse", tip)
-    check_branch(repo, head, Allowed(base, SCOPE, ALWAYS, identity(repo), ()))
+    check_branch(repo, head, Allowed(base, SCOPE, ALWAYS, identity(repo), (), CLAIMS))
 
 
 def commit(code: Path, message: str = "More") -> None:
@@ -157,6 +161,38 @@ def test_foreign_author_or_broken_history_is_refused(code: Path) -> None:
     git(code, "checkout", "-q", "base~1")
     with pytest.raises(BranchRefused, match="does not begin at"):
         checked(code)
+
+
+def test_message_that_placet_writes_is_accepted(code: Path) -> None:
+    commit(code, HONEST)
+    long = commit_message("ä" * 200, "\t" + "body\n" * 5_000, "trace", "digest", "ann")
+    commit(code, long)
+    checked(code)
+
+
+@pytest.mark.parametrize(
+    ("added", "why"),
+    [
+        ("Approved-By: mallory", "claims: Approved-By: mallory"),
+        ("  approved-by : mallory", "claims"),
+        ("Approved-By: ann\n and mallory", "claims:  and mallory"),
+        ("Approved-By: ann\n\tand mallory", "claims"),
+        ("Placet-Plan: of another plan", "claims: Placet-Plan"),
+        ("Placet-Trace: other", "claims"),
+        ("[ExoTrace: other]", "claims"),
+        ("Signed-off-by: ann <ann@example.org>", "claims"),
+        ("This reverts commit abc", "claims"),
+        ("Co-authored-by: Mallory <mallory@example.org>", "claims"),
+        ("\x1b[2K", "control characters"),
+        ("a\rApproved-By: mallory", "control characters"),
+        ("x" * 70_000, "too long"),
+    ],
+)
+def test_message_with_false_claim_is_refused(code: Path, added: str, why: str) -> None:
+    for message in (f"More\n\n{added}\n", HONEST + added):
+        tip = git(code, "commit-tree", "-p", "base", "HEAD^{tree}", stdin=message.encode(), **WHO)
+        with pytest.raises(BranchRefused, match=re.escape(why)):
+            checked(code, tip)
 
 
 def test_tree_with_ten_billion_paths_is_refused(code: Path) -> None:

@@ -9,11 +9,11 @@ from placet.git.run import BOT
 _SUBJECT_LENGTH = 72
 
 
-# what placet and git read back from a message as a fact; git allows blanks before a trailer
-_FACT = re.compile(
-    r"^(?=\s*(?:placet-|approved-by:|co-authored-by:|signed-off-by:|this\s+reverts\s+commit))",
+FACT = re.compile(
+    r"^(?=\s*(?:placet-|(?:approved|co-authored|signed-off)-by\s*:|this\s+reverts\s+commit))",
     re.IGNORECASE,
 )
+"""A line that placet and git read back as a fact; git allows blanks around a trailer's name."""
 
 
 def commit_message(
@@ -45,7 +45,7 @@ def commit_message(
 
 
 def _quoted(line: str) -> str:
-    return _FACT.sub("> ", line)
+    return FACT.sub("> ", line)
 
 
 def _printable(text: str) -> str:

@@ -83,7 +83,8 @@ def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionR
     # its end may be a worker's
     repo, place = repository(ports, case.request.portal, record), record.get(PLACE)
     names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, place.name)]
-    return checked_end(mission, repo, record, refs_at(repo, names), ended)
+    ended = checked_here(ports, mission, record, repo, refs_at(repo, names), ended)
+    return replace(ended, worker=away.worker if away else "")
 
 
 def _fetch(ports: Ports, mission: Mission, record: Record, to: Mapping[str, str]) -> None:
@@ -172,14 +173,7 @@ def fetch_mission(
             passing(error) or f"cannot fetch from {redact_line(url)}: {redact_line(error.stderr)}"
         )
         raise Postponed(reason, REMOTE_RETRY_S, WaitReason.MACHINE) from error
-    allowed = Allowed(
-        place.base,
-        mission.plan.scope,
-        denied_in(repo, ports.vault),
-        record.get(AUTHOR) or identity(repo),
-        ports.secrets,
-        _claims(case),
-    )
+    allowed = _allowed(ports, mission, record, repo, place)
     known = refs_at(repo, [*to])
     moved = ""
     for name, commit in to.items():
@@ -198,11 +192,42 @@ def fetch_mission(
     move_refs(repo, to, known)
 
 
-def _claims(case: Case) -> frozenset[str]:
-    """Return the lines of a commit's message that say whose work it is, and who approved it."""
+def _allowed(
+    ports: Ports, mission: Mission, record: Record, repo: Repo, place: MissionGit
+) -> Allowed:
+    case = mission.case
     approval = case.approval
     message = commit_message("Work", "", case.trace_id, approval.digest, approval.by)
-    return frozenset(message.splitlines()[1:])
+    return Allowed(
+        place.base,
+        mission.plan.scope,
+        denied_in(repo, ports.vault),
+        record.get(AUTHOR) or identity(repo),
+        ports.secrets,
+        frozenset(message.splitlines()[1:]),
+    )
+
+
+def checked_here(
+    ports: Ports,
+    mission: Mission,
+    record: Record,
+    repo: Repo,
+    to: Mapping[str, str],
+    given: MissionResult,
+) -> MissionResult:
+    """Return a worker's end as the repository shows it: `checked_end`, and whether it is refused.
+
+    A failed mission's commits are kept, whatever they are. Nothing may build on some.
+    """
+    ended, place = checked_end(mission, repo, record, to, given), record.get(PLACE)
+    if ended.ok or not ended.kept_commit or place is None:
+        return ended
+    try:
+        check_branch(repo, ended.kept_commit, _allowed(ports, mission, record, repo, place))
+    except (BranchRefused, GitError):
+        return replace(ended, refused=True)
+    return ended
 
 
 def _is_ours(repo: Repo, base: str, before: str, now: str) -> bool:
@@ -223,7 +248,8 @@ def not_taken(
     commit = next((at for name, at in to.items() if name.startswith("refs/heads/")), "")
     if not commit:
         return ended
-    return replace(ended, kept=kept_ref(mission.case), kept_commit=commit)
+    refused = end is End.SCOPE
+    return replace(ended, kept=kept_ref(mission.case), kept_commit=commit, refused=refused)
 
 
 def without_checkpoints(to: Mapping[str, str], instead: str) -> Mapping[str, str]:

@@ -33,6 +33,7 @@ from placet_team.branch_checks import BranchRefused
 from placet_team.bring_home import (
     AWAY_RETRY_S,
     check_refs,
+    checked_here,
     clear_remote,
     fetch_mission,
     kept_ref,
@@ -45,8 +46,16 @@ from placet_team.cache import TeamCache
 from placet_team.git_fetching import REMOTE_RETRY_S, leavable_by, redact_line, work_remote
 from placet_team.git_refs import refs_at
 from placet_team.remote_refs import refs_of_remote
-from placet_team.result_checks import WorkerBug, checked_end, checked_plan
-from placet_team.tables import DropWork, HandWork, TellWorker, began_here, refs_of, text_of
+from placet_team.result_checks import WorkerBug, bounded, checked_plan, line_of
+from placet_team.tables import (
+    DropWork,
+    HandWork,
+    TellWorker,
+    WorkRow,
+    began_here,
+    refs_of,
+    text_of,
+)
 from placet_team.vault_copy import keep_for_workers
 from placet_team.work_item import (
     ITEM_JSON,
@@ -153,15 +162,17 @@ class Handover:
             except (Conflict, LeaseLost) as error:
                 raise Postponed(f"{error}", 0.0, WaitReason.WORKER) from error
             self.cache.look()
-        kind, text = self._wait(ports, case, token, cancel)
+        row, text = self._wait(ports, case, token, cancel)
+        kind = row.kind
         if kind == LEFT:
             raise Interrupted("the worker stopped before it was done")
         if kind == MISTAKE:
-            raise WorkerBug(text)
+            raise WorkerBug(line_of(text))
         try:
-            result = result_of(kind, text)
+            result = bounded(result_of(kind, text))
         except ValueError as error:
-            raise WorkerBug(f"a worker gave back what cannot be read: {error}") from error
+            why = line_of(f"a worker gave back what cannot be read: {error}")
+            raise WorkerBug(why) from error
         match result:
             case Wait() as wait:
                 if url := work_remote(ports.vault, ports.config, case.request.portal):
@@ -169,10 +180,13 @@ class Handover:
                 raise wait.error()
             case Asked() as asked:
                 raise AsksPerson(asked)
+            case MissionResult() as ended:
+                return replace(ended, worker=row.worker)
             case found:
                 return found
 
-    def _wait(self, ports: Ports, case: Case, token: int, cancel: Cancel) -> tuple[str, str]:
+    def _wait(self, ports: Ports, case: Case, token: int, cancel: Cancel) -> tuple[WorkRow, str]:
+        """Wait for a worker's result; return its row and the result's text."""
         sent_reason, sent_at_s = "", 0.0
         while True:
             row = self.cache.work.get(case.trace_id)
@@ -182,7 +196,7 @@ class Handover:
                 with ports.journal.read() as reader:
                     text = text_of(reader.connection, "result", case.trace_id, token)
                 if text is not None:
-                    return row.kind, text
+                    return row, text
             if ports.leaving.is_set():
                 raise Interrupted("the daemon stops; the worker continues")
             lease_s = self.lease_s
@@ -310,9 +324,10 @@ class Handover:
             with leavable_by(cancel, ports.leaving):
                 fetch_mission(ports, mission, record, repo, to)
         except BranchRefused as error:
-            ended = not_taken(ports, mission, record, error, to)
+            worker, ended = ended.worker, not_taken(ports, mission, record, error, to)
+            ended = replace(ended, worker=worker)
         else:
-            ended = checked_end(mission, repo, record, to, ended)
+            ended = checked_here(ports, mission, record, repo, to, ended)
         delete_old_leftovers(ports, repo, record)
         clear_remote(ports, case, to.values())
         return replace(ended, left_at="")  # a folder of the worker's machine

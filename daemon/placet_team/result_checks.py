@@ -6,7 +6,9 @@ that do not exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from placet.agent.commits import files_between, with_kept_ref
@@ -21,19 +23,115 @@ from placet.agent.work import Mission
 from placet.agent.workplace import command_notes
 from placet.case.callout import PlanHead, headed
 from placet.case.case import Case
-from placet.case.events import Drafted
-from placet.case.mission_result import MissionResult
+from placet.case.checks import words_of
+from placet.case.events import Asked, Drafted, PlanningFailed
+from placet.case.mission_result import CommandRun, MissionResult
 from placet.chat.budget import Complexity
 from placet.errors import End, PlacetError
 from placet.git.history import digests_at, log
 from placet.git.repository import dirty_paths, facts_in, rows_at
 from placet.git.run import Repo
 from placet.note.frontmatter import Frontmatter, read_note
+from placet.note.paths import show
 from placet.plan.parse import PlanProblems, parse_plan
+from placet.plan.plan import Plan
+from placet.tools.base import MAX_TARGET
+from placet.wording import at_most, one_line
+from placet_team.work_item import Result, Wait
+
+_LINE, _TEXT = 500, 20_000
+"""Characters of a line, and of a text of several lines, that a worker returns."""
+_MOST = 1_000
+"""Entries of a list that a worker returns."""
+_HIGHEST = 10**6
+"""Largest number that a worker returns."""
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class WorkerBug(PlacetError):  # noqa: N818 - named for what it is, as Stop is
     """A worker met a bug in placet, or returned what placet never returns; the text says what."""
+
+
+def line_of(text: str) -> str:
+    """Return a worker's text as a short line without control characters."""
+    return one_line(_UNSAFE.sub("", text), _LINE)
+
+
+def _text_of(text: str) -> str:
+    return at_most(_UNSAFE.sub("", text), _TEXT)
+
+
+def _lines(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(line_of, texts[:_MOST]))
+
+
+def bounded(given: Result) -> Result:
+    """Return a worker's result with texts and lists no longer than a person reads."""
+    match given:
+        case Wait():
+            return replace(given, reason=line_of(given.reason))
+        case PlanningFailed():
+            why, kind = line_of(given.reason), line_of(given.error_type)
+            turns = min(given.iterations, _HIGHEST)
+            return replace(given, reason=why, error_type=kind, iterations=turns)
+        case Asked():
+            question, why = _text_of(given.question), _text_of(given.why)
+            return replace(given, question=question, why=why, options=_lines(given.options))
+        case Drafted():
+            return replace(given, model=line_of(given.model), based_on=given.based_on[:_MOST])
+        case MissionResult():
+            return _bounded_end(given)
+    return given
+
+
+def _bounded_end(given: MissionResult) -> MissionResult:
+    error = given.error
+    return replace(
+        given,
+        steps=tuple(replace(one, summary=line_of(one.summary)) for one in given.steps[:_MOST]),
+        commands=tuple(
+            replace(
+                one,
+                command=line_of(one.command),
+                check=line_of(one.check),
+                exit_code=one.exit_code if abs(one.exit_code or 0) < _HIGHEST else None,
+            )
+            for one in given.commands[:_MOST]
+        ),
+        calls={line_of(name): min(n, _HIGHEST) for name, n in [*given.calls.items()][:_MOST]},
+        left_out=_lines(given.left_out),
+        not_kept=_lines(given.not_kept),
+        ignored=_lines(given.ignored),
+        leftovers=_lines(given.leftovers),
+        summary=_text_of(given.summary),
+        detail=_text_of(given.detail),
+        error_type=line_of(given.error_type),
+        error=error if error is None or len(json.dumps(error)) <= _TEXT else None,
+        failed_tool=line_of(given.failed_tool),
+        last_success=line_of(given.last_success),
+        last_words=line_of(given.last_words),
+        left_at=line_of(given.left_at),
+        receipt="",
+        not_allowed=(),
+        refused=False,
+    )
+
+
+def with_allowed_commands(plan: Plan, given: MissionResult) -> MissionResult:
+    """Return a result without commands that the plan does not allow; `not_allowed` names them."""
+    kept, others, scope = list[CommandRun](), list[str](), plan.scope
+    for run in given.commands:
+        if scope.shell or any(_begins(run.command, entry) for entry in scope.run):
+            is_check = _begins(run.command, words_of(run.check))
+            kept.append(run if is_check else replace(run, check=""))
+        else:
+            others.append(run.command)
+    return replace(given, commands=tuple(kept), not_allowed=tuple(dict.fromkeys(others)))
+
+
+def _begins(command: str, words: Sequence[str]) -> bool:
+    """Return whether a command, whose words a report separates by blanks, begins with words."""
+    return f"{command} ".startswith(f"{line_of(show(' '.join(words))[:MAX_TARGET])} ")
 
 
 def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Drafted:
@@ -86,6 +184,7 @@ def checked_end(
 
     Raises WorkerBug for an end that is impossible.
     """
+    given = with_allowed_commands(mission.plan, _bounded_end(given))
     place, spent = record.get(PLACE), spent_in(record)
     branch, base = (place.branch, place.base) if place is not None and given.branch else ("", "")
     if given.ok:

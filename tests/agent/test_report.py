@@ -60,6 +60,8 @@ def test_report_content_is_inert(one: str, other: str, third: str) -> None:
         calls={one: 1},
         spent=Spent(replies=1),
         repository="/app",
+        worker=other,
+        not_allowed=(third,),
     )
     finished = replace(work, summary=one, commit="b" * 40)
     text = read_note(outcome_of(finished, at).report).body

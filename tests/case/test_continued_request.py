@@ -32,3 +32,13 @@ def test_continued_request_escapes_model_text() -> None:
     text = continued_request(CASE, plan, {"reason": "gave_up"}, beacon, done)
     assert text.count("example.com") == text.count("!\\[x") + text.count("\\![x") == 5
     assert " %% " not in text
+
+
+def test_refused_commit_is_no_base_and_no_step() -> None:
+    plan = Plan("Mend it", "Soon.", (Step("One"), Step("Two")), Scope())
+    facts = {"reason": "scope", "kept": "refs/placet/failed/x", "kept_commit": "c0ffee"}
+    done = [Row(1, "step.completed", {"step": 1})]
+    assert "base_commit: c0ffee" in continued_request(CASE, plan, facts, "no", done)
+    text = continued_request(CASE, plan, {**facts, "refused": True}, "no", done)
+    assert "c0ffee" not in text
+    assert "Still to be done:\n- 1. One\n- 2. Two\n" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ import pytest
 import pgkit
 from gitkit import git, make_repo
 from gitkit import write as write_files
+from placet.case.events import Asked, PlanningFailed
+from placet.case.mission_result import CommandRun, MissionResult, Spent, StepDone
+from placet.case.waiting import WaitReason
+from placet.plan.plan import Plan, Step
+from placet.plan.scope import Scope
+from placet_team.result_checks import bounded, with_allowed_commands
+from placet_team.work_item import Wait
 from teamkit import TestTeam, running_team
 from vaultkit import DONE, PLAN, make_vault, until
 
@@ -35,7 +43,9 @@ APPROVE = """if isinstance(given, Drafted):
 OF_PLAN = 'if isinstance(given, Drafted):\n        return replace(given, text=b"no plan")\n'
 BASE = """if isinstance(given, MissionResult) and given.ok:
         steps = tuple(replace(step, commit="f" * 40) for step in given.steps)
-        work = {"files": (), "steps": steps, "kept": "refs/heads/x"}
+        work = {"files": (), "steps": steps, "kept": "refs/heads/x", "receipt": "refs/forged"}
+        work["commands"] = (CommandRun("pytest -q", 0, "pytest -q"),)
+        work["worker"] = "bob"
         given = replace(given, base=given.commit, left_at="/worker/path", **work)
     return given"""
 SPENT = """if isinstance(given, MissionResult) and given.ok:
@@ -122,6 +132,90 @@ def test_report_shows_git_facts_despite_forged_result(team: TestTeam, how: str) 
     assert "refs/heads/x" not in report
     assert "/worker/path" not in report
     assert "after 1 iteration\n" in report
+    assert "Reported by worker `ann`." in report
+    assert "refs/forged" not in report
+    if how is BASE:
+        assert "do not count: `pytest -q`." in report
+        assert "## Commands Run\nNone." in report
+
+
+WIDE = """return given
+from placet.plan.scope import Scope
+Scope.allows_write = lambda *_: True"""
+
+
+@pytest.mark.parametrize("end", ["finish", "give_up"])
+def test_nothing_offers_to_build_on_refused_commit(team: TestTeam, end: str) -> None:
+    last = ("finish", {"summary": "Done."}) if end == "finish" else ("give_up", {"reason": "No."})
+    calls = [("write_file", {"path": "evil.txt", "content": "x\n"}), *DONE[0]["calls"][:2], last]
+    team.vault.plays(PLAN, {"calls": calls})
+    forged(team, WIDE)
+    report = ended(team)
+    assert "evil.txt" in report, team.logs()
+    assert "The approved plan does not allow this work" in report
+    assert "base_commit" not in report
+    assert "rescue" not in report
+    assert "had done" not in report
+    why = team.vault.click("why", "say-hello", "--request").stdout
+    assert "Still to be done:" in why
+    assert "base_commit" not in why
+
+
+def test_texts_of_result_are_short_and_plain() -> None:
+    evil = "one\n23:59:59 all is well\x1b[2K\x9b" + "x" * 1_000
+    wait = bounded(Wait(evil, 1.0, WaitReason.MACHINE))
+    assert isinstance(wait, Wait)
+    assert wait.reason.startswith("one 23:59:59 all is well[2Kx")
+    failed = bounded(PlanningFailed(1, evil, evil, iterations=10**5_000))
+    asked = bounded(Asked(1, question=evil * 100, options=(evil,) * 9_999, why=evil))
+    ended = bounded(
+        MissionResult(
+            spent=Spent(),
+            repository="",
+            steps=(StepDone(1, evil, ""),) * 9_999,
+            commands=(CommandRun(evil, 10**5_000, evil),) * 9_999,
+            calls={f"{n}{evil}": 10**5_000 for n in range(9_999)},
+            summary=evil * 100,
+            detail=evil * 100,
+            error={"error": evil * 100},
+            **dict.fromkeys(("error_type", "failed_tool", "last_success", "last_words"), evil),
+            **dict.fromkeys(("left_out", "not_kept", "ignored", "leftovers"), (evil,) * 9_999),
+        )
+    )
+    assert isinstance(failed, PlanningFailed)
+    assert isinstance(ended, MissionResult)
+    lines = [wait.reason, failed.reason, failed.error_type, ended.steps[0].summary]
+    lines += [ended.commands[0].command, ended.commands[0].check, *ended.calls, *ended.left_out]
+    lines += [ended.error_type, ended.failed_tool, ended.last_success, ended.last_words]
+    assert {len(one) for one in lines} == {500}
+    assert not [one for one in lines if not one.isprintable()]
+    for found in (wait, failed, asked, ended):
+        said = repr(found)
+        assert len(said) < 5_000_000
+        assert "\\x" not in said
+    assert ended.error is None
+    assert len(ended.calls) == len(ended.commands) == len(ended.steps) == 1_000
+    assert max(len(ended.summary), len(ended.detail)) <= 20_000
+
+
+def test_honest_commands_and_checks_stay() -> None:
+    scope = Scope(run=(("pytest", "-k", "a b"), ("make",), ("x" * 300,)))
+    honest = (
+        CommandRun("pytest -k a b -q", 0, "pytest -k 'a b'"),
+        CommandRun("make", None, "make"),
+        CommandRun("x" * 200, 0),
+    )
+    false = (CommandRun("maker", 0), CommandRun("pytest", 0), CommandRun("", 0))
+    given = MissionResult(spent=Spent(), repository="", commands=(*honest, *false))
+    found = with_allowed_commands(Plan("T", "", (Step("One"),), scope), given)
+    assert found.commands == honest
+    assert found.not_allowed == ("maker", "pytest", "")
+    forged = replace(given, commands=(CommandRun("make", 0, "pytest -q"),))
+    assert (
+        with_allowed_commands(Plan("T", "", (Step("One"),), scope), forged).commands[0].check == ""
+    )
+    shell = Plan("T", "", (Step("One"),), Scope(shell=True))
+    assert with_allowed_commands(shell, given).not_allowed == ()
 
 
 def test_worker_cannot_claim_plan_drift(team: TestTeam) -> None:

@@ -209,6 +209,16 @@ def receipt_line(work: MissionResult, case: Case) -> str:
     return f"\n- Receipt of the signed approval: `{work.receipt}`. Check it: {check}"
 
 
+def claim_line(work: MissionResult) -> str:
+    """Return the paragraph that says which worker reports this; empty for the daemon itself."""
+    if not work.worker:
+        return ""
+    return (
+        f"Reported by worker {code(work.worker)}. placet checked the files, the commits and the "
+        "scope. Steps, commands and words are what the worker says.\n\n"
+    )
+
+
 def template(name: str) -> Template:
     """Return a text of `agent/texts` with its fields still open."""
     return Template(resources.files("placet.agent").joinpath("texts", name).read_text())
@@ -250,6 +260,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
         branch=f"`{ended.branch}` (removed; see Work So Far)" if ended.branch else "none",
         tools=tools,
         receipt=receipt_line(ended, case),
+        claim=claim_line(ended),
         last_success=code(ended.last_success) if ended.last_success else "none",
         numbers=cost_line(ended, at),
         end=ended.end.value,
@@ -300,11 +311,18 @@ def _work(ended: MissionResult) -> str:
     repo, ref = shlex.quote(ended.repository), shlex.quote(ended.kept)
     return "\n".join(
         [
-            "The unfinished work is on no branch. placet keeps it at a ref:",
+            "The unfinished work is on no branch. placet keeps it at a ref:"
+            if not ended.refused
+            else "The approved plan does not allow this work. Do not build on it. placet keeps it "
+            "at a ref:",
             "",
             "```sh",
             f"git -C {repo} log -p {ended.base[:12]}..{ref}    # look at it",
-            f"git -C {repo} branch rescue {ref}    # put it on a branch",
+            *(
+                []
+                if ended.refused
+                else [f"git -C {repo} branch rescue {ref}    # put it on a branch"]
+            ),
             f"git -C {repo} update-ref -d {ref}    # delete it",
             "```",
             "",
@@ -375,6 +393,7 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
         "detail": shorten(ended.detail, MAX_DETAIL, placeholder=" …"),
         "kept": ended.kept,
         "kept_commit": ended.kept_commit,
+        **({"refused": True} if ended.refused else {}),
     }
     return MissionFailed(
         case.generation,
@@ -427,6 +446,7 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
     text = template("mission_report.md").substitute(
         common(at),
         doubts=_doubts(ended, at.plan),
+        claim=claim_line(ended),
         summary=document(ended.summary or "Done."),
         receipt=receipt_line(ended, case),
         steps=_steps(ended, at.plan),
@@ -492,10 +512,9 @@ def _steps(work: MissionResult, plan: Plan) -> str:
 
 def commands_table(work: MissionResult) -> str:
     """Return the commands that ran as a table; long ones are shortened."""
-    if not work.commands:
-        return "None."
-    return "\n".join(
-        [
+    lines = ["None."]
+    if work.commands:
+        lines = [
             "| command | exit code |",
             "|---|---|",
             *(
@@ -504,7 +523,10 @@ def commands_table(work: MissionResult) -> str:
                 for run in work.commands
             ),
         ]
-    )
+    if work.not_allowed:
+        names = some_of([code(shortened(one, MAX_COMMAND)) for one in work.not_allowed], MAX_NAMED)
+        lines += ["", f"Reported, but not allowed by the plan, so they do not count: {names}."]
+    return "\n".join(lines)
 
 
 def _where(ended: MissionResult, at: ReportData) -> str:

@@ -23,8 +23,13 @@ def continued_request(
     mission's.
     """
     request, end, kept = case.request, End(facts["reason"]), facts.get("kept_commit", "")
+    refused = bool(facts.get("refused"))  # a worker's commits that the plan does not allow
     steps = sorted(
-        {row.details["step"] for row in rows if row.action_type == Action.STEP_COMPLETED}
+        {
+            row.details["step"]
+            for row in rows
+            if row.action_type == Action.STEP_COMPLETED and not refused
+        }
     )
     keys = {
         "agent": request.agent,
@@ -47,7 +52,7 @@ def continued_request(
         lines += ["", "Left out when the plan was approved. Do not do it:", *unwanted]
     if done:
         lines += ["", "The earlier attempt had done:", *done]
-    if facts.get("kept"):
+    if facts.get("kept") and not refused:
         names = ", ".join(f"`{one_line(name)}`" for name in facts.get("files_changed", ())[:10])
         lines += [
             "",

@@ -190,6 +190,12 @@ class MissionResult:
     """The model's last text, shortened and without secrets."""
     receipt: str = ""
     """The ref of its receipt; empty without signed approvals."""
+    worker: str = ""
+    """The worker of a team that reports this; empty for the daemon itself."""
+    not_allowed: tuple[str, ...] = ()
+    """Commands that the worker reports, and that the plan does not allow. They do not count."""
+    refused: bool = False
+    """Whether `kept` has commits of a worker that the plan does not allow: nothing builds on it."""
 
     @property
     def added(self) -> tuple[str, ...]:

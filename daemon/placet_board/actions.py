@@ -6,8 +6,10 @@ done, and NotAsRead if the note has changed since.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from placet.agent.instruction_notes import agents
 from placet.case.case import Case
@@ -28,6 +30,7 @@ from placet.client.notes import asking_text, asks_for_more, note_of_plan, text_o
 from placet.client.requests import Submitted, submit
 from placet.client.signing import must_have_no_remark
 from placet.client.site import Site
+from placet.client.texts import hint_of
 from placet.codec import sha256
 from placet.disk.vault import Vault
 from placet.errors import UserError
@@ -43,25 +46,68 @@ _NOT_IN_NAMES = frozenset('\\/:*?"<>|#^[]')
 _SAVED = "saved"
 
 Fields = Mapping[str, str]
-Act = Callable[[Site, str, Fields], Done | None]
 
 
-def act(site: Site, ident: str, name: str, fields: Fields) -> str:
-    """Do what the button `name` says; return the name by which `said` tells the result.
+class Button(NamedTuple):
+    """A button of a request: what it does, what is said then, and the state shown at once."""
 
+    act: Callable[[Site, str, Fields], Done | None]
+    said: str
+    then: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A button that could not do what it says, with the fields of its form."""
+
+    act: str = ""
+    what: str = ""
+    hint: str = ""
+    fields: Fields = field(default_factory=dict)
+
+    def at(self, act: str, step: int | str = "") -> bool:
+        """Return whether this button was pressed, at this step."""
+        return self.act == act and str(step) in ("", self.fields.get("step"))
+
+    def typed(self, act: str, name: str, step: int | str = "") -> str:
+        """Return what was typed into a field of this button's form."""
+        return self.fields.get(name, "") if self.at(act, step) else ""
+
+
+_ON_PAGE = re.compile(
+    r": placet (?:show|status|why|plans|review|diff|approve|reject|revise|answer|stop|retry|merge"
+    r"|undo|drop)\b[^.;]*|: --\w+ '[^']*'"
+)
+"""Commands in hints for which the page has a button, or which show what it shows."""
+
+
+def refused(act: str, error: UserError, fields: Fields) -> Refused:
+    """Return what the page says of an error at a button: what helps there, not in a terminal."""
+    if isinstance(error, NotAsRead):
+        what = "This was changed after you read it, so placet did nothing."
+        return Refused(act, what, "You see the new text now. Read it, then press again.", fields)
+    return Refused(act, error.what, _ON_PAGE.sub("", hint_of(error)), fields)
+
+
+def act(site: Site, ident: str, name: str, fields: Fields) -> dict[str, str]:
+    """Do what the button `name` says; return what the page's address then says of it.
+
+    `said` is a name for `result_message`, `made` the digest of the plan with this change alone.
     Raises UserError (exit code 3) for an unknown button.
     """
-    if name not in _ACTS:
+    if name not in BUTTONS:
         raise UserError("There is no such button.", "Open the request as it is now.", exit_code=3)
-    done = _ACTS[name][0](site, ident, fields)
-    return _SAVED if done is not None and done.is_pending else name
+    done = BUTTONS[name].act(site, ident, fields)
+    if done is None:
+        return {"said": name}
+    return {"said": _SAVED if done.is_pending else name, "made": done.digest}
 
 
 def result_message(name: str) -> str:
     """Return what a page says after a button; "" for an unknown one."""
     if name == _SAVED:
         return NOT_ANSWERED
-    return _ACTS[name][1] if name in _ACTS else ""
+    return BUTTONS[name].said if name in BUTTONS else ""
 
 
 def form(site: Site, template: str) -> dict[str, Any]:
@@ -217,20 +263,20 @@ def _drop(site: Site, ident: str, fields: Fields) -> None:
     drop(site, ident, reason, seen=fields.get("digest", ""))
 
 
-_ACTS: Mapping[str, tuple[Act, str]] = {
-    "approve": (_approve, "Approved."),
-    "reject": (_reject, "Rejected."),
-    "revise": (_revise, "Changes requested."),
-    "comment": (_comment, "The comment is in the plan."),
-    "tick": (_tick, "The steps are as you ticked them."),
-    "answer": (_answer, "Answered."),
-    "widen": (_widen, "The wider scope is approved."),
-    "refuse": (_refuse, "The wider scope is rejected."),
-    "stop": (_stop, "The mission stops at its next safe point."),
-    "retry": (_retry, "A new plan is requested."),
-    "merge": (_merge, "Merged."),
-    "undo": (_undo, "The merge is undone."),
-    "drop": (_drop, "The branch is dropped. Its commits are kept."),
+BUTTONS: Mapping[str, Button] = {
+    "approve": Button(_approve, "Approved.", "Starts soon"),
+    "reject": Button(_reject, "Rejected.", "Rejected"),
+    "revise": Button(_revise, "Changes requested.", "Being revised"),
+    "comment": Button(_comment, "The comment is in the plan."),
+    "tick": Button(_tick, "The steps are as you ticked them."),
+    "answer": Button(_answer, "Answered.", "Answered"),
+    "widen": Button(_widen, "The wider scope is approved.", "Wider scope approved"),
+    "refuse": Button(_refuse, "The wider scope is rejected.", "Wider scope rejected"),
+    "stop": Button(_stop, "The mission stops at its next safe point.", "Stopping"),
+    "retry": Button(_retry, "A new plan is requested.", "Being planned"),
+    "merge": Button(_merge, "Merged.", "Merging"),
+    "undo": Button(_undo, "The merge is undone.", "Undoing the merge"),
+    "drop": Button(_drop, "The branch is dropped. Its commits are kept.", "Dropping"),
 }
 
 

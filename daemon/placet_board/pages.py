@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import shlex
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,12 +50,13 @@ from placet.wording import age, counted, dollars, local, one_line, rfc3339
 from placet_board import actions
 from placet_board.auth import TYPED, Door, Guarded, browser_name, logged_in, refusal
 from placet_board.live import Live
-from placet_board.markdown import seen, seen_name
+from placet_board.markdown import html_of, seen, seen_name
 from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
 from placet_board.passkeys import add_passkey, passkeys_page
 from placet_board.request_page import (
     Track,
     failure_words,
+    in_full,
     picture,
     request_page,
     seconds_between,
@@ -272,7 +274,11 @@ def _templates() -> Environment:
         "prose": prose,
         "path": path_html,
         "span": _long,
+        "markdown": html_of,
+        "argv": shlex.join,
+        "in_full": in_full,
     }
+    found.globals["then"] = {name: one.then for name, one in actions.BUTTONS.items()}
     for name in found.list_templates():
         found.get_template(name)  # compiled now, so that the first request is fast
     return found
@@ -378,15 +384,20 @@ def _answered(
     """Return a page; an error that you can act on becomes a page that says so."""
     try:
         return page(board, request)
-    except NotAsRead as error:
-        return _not_done(board, request, error, 409)
-    except UserError as error:
-        return _not_done(board, request, error, 404 if error.exit_code == NO_SUCH else 400)
-    except PlacetError as error:
-        return _not_done(board, request, UserError(str(error)), 500)
-    except OSError as error:
-        what = f"{error.filename or 'The system'}: {error.strerror or error}"
-        return _not_done(board, request, UserError(what, "Fix that first."), 500)
+    except (PlacetError, OSError) as error:
+        return _not_done(board, request, *_user_error(error))
+
+
+def _user_error(error: PlacetError | OSError) -> tuple[UserError, int]:
+    """Return an error as you can act on it, with the code of its page."""
+    if isinstance(error, NotAsRead):
+        return error, 409
+    if isinstance(error, UserError):
+        return error, 404 if error.exit_code == NO_SUCH else 400
+    if isinstance(error, PlacetError):
+        return UserError(str(error)), 500
+    what = f"{error.filename or 'The system'}: {error.strerror or error}"
+    return UserError(what, "Fix that first."), 500
 
 
 def _not_done(board: Board, request: Request, error: UserError, code: int) -> Response:
@@ -419,22 +430,43 @@ def _index(board: Board, request: Request) -> Response:
     )
 
 
-def _request(board: Board, request: Request) -> Response:
+def _request(
+    board: Board, request: Request, refused: actions.Refused | None = None, code: int = 200
+) -> Response:
     page = request_page(
         board.site(request), request.path_params["ident"], origin=board.origin(request)
     )
     name = request.query_params.get("said", "")
     message = "" if name == "approve" and page["put_back"] else actions.result_message(name)
-    return board.page(request, "request.html", said=message, **page)
+    return board.page(
+        request,
+        "request.html",
+        code=code,
+        said=message,
+        said_at=request.query_params.get("at", ""),
+        typed=sorted(TYPED),
+        refused=refused or actions.Refused(),
+        **page,
+    )
 
 
 def _act(board: Board, request: Request) -> Response:
+    """Do what a button says, and show the page; one that is refused says so at the button."""
     ident, name = request.path_params["ident"], request.path_params["name"]
-    result = actions.act(board.site(request), ident, name, _fields(request))
+    fields = _fields(request)
+    try:
+        result = actions.act(board.site(request), ident, name, fields)
+    except (PlacetError, OSError) as error:
+        why, code = _user_error(error)
+        if code == 404:  # the request is there, but its state has no such act
+            code = 409
+        return _request(board, request, actions.refused(name, why, fields), code)
     # back to the step that was ticked, which a browser then shows and reads on from
-    number = _fields(request).get("step", "")
-    place = f"#step-{number}" if name in ("tick", "comment") and number.isdecimal() else ""
-    return RedirectResponse(f"/r/{quote(ident, safe='')}?said={result}{place}", 303)
+    number = fields.get("step", "")
+    place = number if name in ("tick", "comment") and number.isdecimal() else ""
+    asked = urlencode({key: one for key, one in {**result, "at": place}.items() if one})
+    at = f"#step-{place}" if place else ""
+    return RedirectResponse(f"/r/{quote(ident, safe='')}?{asked}{at}", 303)
 
 
 def _new(board: Board, request: Request) -> Response:

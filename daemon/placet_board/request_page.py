@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,17 +13,31 @@ from typing import Any
 from placet.activity import Action, CommittedRow
 from placet.agent.record import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Recorded, Replied
 from placet.case import approval
-from placet.case.callout import box_is_current, box_of, complexity_in, plan_summary
+from placet.case.callout import (
+    PlanSummary,
+    box_is_current,
+    box_of,
+    cautions,
+    complexity_in,
+    plan_summary,
+    where_it_works,
+)
 from placet.case.case import Case
 from placet.case.life_cycle import OPEN, State
 from placet.case.notes import body_of
-from placet.case.question_note import question_in
 from placet.case.story import Story, Verbosity
 from placet.chat.guards import iteration_cap
 from placet.chat.messages import Purpose
-from placet.client.branches import also_undone, became_now, diff, tip_of, told_branch
-from placet.client.cases import Asked, CaseLine, ShownCase, show
-from placet.client.decisions import proposal
+from placet.client.branches import (
+    also_undone,
+    became_now,
+    diff,
+    merge_outlook,
+    tip_of,
+    told_branch,
+)
+from placet.client.cases import Asked, CaseLine, ShownCase, progress, show
+from placet.client.decisions import Proposal, proposal
 from placet.client.notes import asks_for_more
 from placet.client.site import Site, find
 from placet.disk.errors import Unreadable
@@ -36,7 +49,8 @@ from placet.journal.writes import BodyDamaged
 from placet.note.box import unmarked, without_box
 from placet.note.frontmatter import read_note
 from placet.note.paths import Folder
-from placet.plan.comments import open_comments
+from placet.plan.comments import Comment, open_comments
+from placet.plan.differences import CHANGED
 from placet.plan.digest import QUESTION_STAMPS, digest, plan_digest
 from placet.plan.left_out import ticks
 from placet.plan.parse import PlanProblems, parse_plan
@@ -239,7 +253,7 @@ def _call(tool: str, given: Mapping[str, Any], record: Recorded, entry: Key[Any]
     content = "" if outcome is None else outcome.content
     return ShownCall(
         tool,
-        ", ".join(f"{key}={_in_full(value)[:120]}" for key, value in given.items())[:400],
+        ", ".join(f"{key}={in_full(value)[:120]}" for key, value in given.items())[:400],
         None if outcome is None else outcome.ok,
         0.0 if outcome is None else outcome.took_s,
         content[:MAX_OUTPUT],
@@ -247,7 +261,8 @@ def _call(tool: str, given: Mapping[str, Any], record: Recorded, entry: Key[Any]
     )
 
 
-def _in_full(value: object) -> str:
+def in_full(value: object) -> str:
+    """Return a parameter of a call as text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -344,47 +359,76 @@ def request_page(site: Site, ident: str, *, origin: str = "") -> dict[str, Any]:
     state = found.state
     if state is State.COMPLETED and found.commit:  # the daemon may not have read it yet
         found = replace(found, became=became_now(site, case))
-    page: dict[str, Any] = {
+    raw, asked = (found.plan_text or "").encode(), (found.asking_text or "").encode()
+    plan = _plan(site, case, raw, before, is_open=state in _OPEN_PLANS) if raw else None
+    can = acts(case, found)
+    if plan is None or plan.allows is None or plan.is_stale:
+        can = replace(can, approve=False)
+    sign = None
+    if config is not None and (can.approve or can.widen):
+        digest = plan.digest if plan is not None and can.approve else ""
+        sign = signing(site, case, digest, origin, config.approval)
+    put_back, *put_back_more = _put_back(found, rows) or [""]
+    return {
         "found": found,
         "chip": state_words(found),
         "track": track_of(found),
         "stamp": _stamp(found),
         "failure": failure_words(found.failure) if state is State.FAILED else "",
-        "put_back": html_of(found.notice if state is State.REVIEW else ""),
+        "put_back": put_back,
+        "put_back_more": html_of("\n\n".join(put_back_more)),
         "rejected": _rejected(case, rows) if state is State.REJECTED else "",
         "work": work,
         "story": _story(case, rows),
         "texts": _texts(found),
         "pictures": pictures_in(case, found.report_text or ""),
-        "plan": None,
-        "asks": None,
-        "sign": None,
-        "patch": None,
-        "no_patch": None,
-        "tip": "",
-        "others": [],
+        "plan": plan,
+        "asks": _asks(found.asking, asked) if found.asking is not None and asked else None,
+        "sign": sign,
+        "must_sign": case.must_sign,
         "doubts_seen": digest_of_names(case.open_branch.doubts)
         if case.open_branch is not None and case.open_branch.doubts
         else "",
-        "can": acts(case, found),
+        "can": can,
         "order": _ORDERS.get(state, _ORDER),
+        **_branch(site, case, found, can),
     }
-    if raw := (found.plan_text or "").encode():
-        page["plan"] = _plan(site, case, raw, before, is_open=state in _OPEN_PLANS)
-    if found.asking is not None and found.asking_text:
-        page["asks"] = _asks(found.asking, found.asking_text.encode())
-    plan, can = page["plan"], page["can"]
-    may = can["approve"] and plan is not None and plan["allows"] and not plan["stale"]
-    if config is not None and (may or can["widen"]):
-        digest = plan["digest"] if may else ""
-        page["sign"] = signing(site, case, digest, origin, config.approval)
-    if found.state == State.COMPLETED and found.commit:
-        page["tip"] = _tip(site, found.request_id)  # read before its changes, which may be newer
-        page["patch"], page["no_patch"] = _patch(site, found.request_id)
-        with suppress(PlacetError):  # `_patch` says why
-            page["others"] = also_undone(site, ident) if page["can"]["undo"] else []
-            page["others_seen"] = digest_of_names(page["others"])
-    return page
+
+
+def _branch(site: Site, case: Case, found: ShownCase, can: Can) -> dict[str, Any]:
+    """Return a completed mission's branch: its changes, and what follows a merge and an undo."""
+    if found.state != State.COMPLETED or not found.commit:
+        return dict.fromkeys(("tip", "patch", "no_patch", "merging", "others", "others_seen"))
+    ident, others = found.request_id, list[str]()
+    tip = _tip(site, ident)  # read before its changes, which may be newer
+    patch, no_patch = _patch(site, ident)
+    with suppress(PlacetError):  # `_patch` says why
+        others = also_undone(site, ident) if can.undo else []
+    return {
+        "tip": tip,
+        "patch": patch,
+        "no_patch": no_patch,
+        "merging": merge_outlook(site, case) if can.merge else None,
+        "others": others,
+        "others_seen": digest_of_names(others),
+    }
+
+
+def _put_back(found: ShownCase, rows: Sequence[CommittedRow]) -> list[str]:
+    """Return why a plan waits again although it was approved, the first line for all to read."""
+    if found.state is not State.REVIEW or not found.notice:
+        return []
+    if not found.notice.startswith("**Withdrawn**"):
+        return found.notice.splitlines()
+    stopped = [one for one in rows if one.action_type == Action.PLAN_TAKEN_BACK]
+    who = stopped[-1].details.get("reviewed_by", "Somebody") if stopped else "Somebody"
+    run = progress((one.action_type, one.details) for one in rows)
+    if not run.of:
+        return [f"{who} withdrew the approval. The mission had not begun."]
+    return [
+        f"{who} stopped the mission after {counted(run.step, 'step')} of {run.of}. The report says "
+        "where its work is kept. Approved again, it begins at the first step."
+    ]
 
 
 _OPEN_PLANS = (State.REVIEW, State.FAILED)
@@ -409,105 +453,120 @@ def _texts(found: ShownCase) -> dict[str, dict[str, Any] | None]:
         notes[name] = None
         if text:
             body = unmarked(read_note(text.encode()).body)
-            notes[name] = {"html": html_of(body), "raw": seen(text)}
+            notes[name] = {"html": html_of(_with_code(body)), "raw": seen(text)}
     return notes
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A step. `step` is None in a text that is no plan; `change` is `new`, `changed` or empty."""
+
+    number: int
+    title: str
+    done: bool
+    step: Step | None
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPlan:
+    """A plan as it is decided on."""
+
+    digest: str
+    """What an approval binds; empty where it cannot be decided on."""
+    raw: str
+    text: str
+    """The note's body without its box."""
+    read: Plan | None
+    """None for a text that is not a plan."""
+    steps: tuple[ShownStep, ...]
+    comments: tuple[Comment, ...]
+    """Those without an answer."""
+    summary: PlanSummary | None
+    cautions: Sequence[str]
+    where: str
+    answers: str
+    """What a revision says to your comments."""
+    about: str
+    """How the plan came about, and what changed in it, in full."""
+    changes: tuple[int, str] | None
+    """The number of the last revision, and in one line what changed since."""
+    is_stale: bool
+    refused: UserError | None
+    allows: Proposal | None
 
 
 def _plan(
     site: Site, case: Case, raw: bytes, before: tuple[int, bytes] | None, *, is_open: bool
-) -> dict[str, Any]:
+) -> ShownPlan:
     """Return a plan as it is decided on; an open one with why it cannot be approved.
 
     `before` is the revision before it, with its number.
     """
     body = without_box(read_note(raw).body)
     above, _, _ = f"\n{body}".partition("\n# ")
-    page: dict[str, Any] = {
-        "digest": plan_digest(raw) if is_open else "",
-        "summary": plan_summary(raw),
-        "steps": [
-            {
-                "number": one.number,
-                "title": one.title,
-                "done": one.done,
-                "html": html_of(""),
-                "done_when": (),
-                "actions": (),
-            }
-            for one in ticks(body)
-        ],
-        "comments": [
-            {"step": one.step, "place": one.place, "text": one.text.removeprefix(f"{one.step}. ")}
-            for one in open_comments(body)
-        ],
-        "raw": seen(raw.decode(errors="replace")),
-        "html": html_of(body),
-        "about": html_of(above.strip()),
-        "read": None,
-        "changes": None,
-        "stale": is_open and not box_is_current(raw, box_of(case)),
-        "refused": None,
-        "allows": None,
-    }
+    answers, mark, about = above.partition(f"\n{CHANGED}\n")
+    read, old, refused, allows = None, None, None, None
     with suppress(PlanProblems):
         read = parse_plan(body)
-        page["read"] = _shown_plan(read)
-        for shown, step in zip(page["steps"], read.steps, strict=False):
-            shown.update(_shown_step(step))
-        page["changes"] = None if before is None else _changes(before, read)
+    if before is not None:
+        with suppress(PlanProblems):
+            old = parse_plan(body_of(before[1]))
     if is_open:
         try:
-            page["allows"] = proposal(site, case, raw)
+            allows = proposal(site, case, raw)
         except UserError as error:
-            page["refused"] = error
-    return page
+            refused = error
+    return ShownPlan(
+        plan_digest(raw) if is_open else "",
+        seen(raw.decode(errors="replace")),
+        body,
+        read,
+        tuple(_steps(body, read, old)),
+        open_comments(body),
+        plan_summary(raw),
+        cautions(raw, box_of(case)),
+        where_it_works(raw, box_of(case)),
+        answers.strip() if mark else "",
+        f"{CHANGED}\n{about}" if mark else above.strip(),
+        None if before is None or read is None else (before[0], _changes(old, read)),
+        is_open and not box_is_current(raw, box_of(case)),
+        refused,
+        allows,
+    )
 
 
-def _shown_plan(plan: Plan) -> dict[str, Any]:
-    scope = plan.scope
-    return {
-        "title": plan.title,
-        "intro": html_of(plan.summary),
-        "write": scope.write,
-        "run": [shlex.join(argv) for argv in scope.run],
-        "network": scope.network,
-        "hosts": [str(host) for host in scope.hosts],
-        "shell": scope.shell,
-        "risks": plan.risks,
-        "others": [(one.title, html_of(one.text)) for one in plan.others],
-    }
+def _steps(body: str, plan: Plan | None, old: Plan | None) -> Iterator[ShownStep]:
+    """Give the steps of a plan's body, with what changed in each since the plan `old`."""
+    before = {step.title: _work_in(step) for step in old.steps} if old is not None else {}
+    steps = plan.steps if plan is not None else ()
+    for place, one in enumerate(ticks(body)):
+        step, change = steps[place] if place < len(steps) else None, ""
+        if old is not None and step is not None and before.get(step.title) != _work_in(step):
+            change = "changed" if step.title in before else "new"
+        yield ShownStep(one.number, one.title, one.done, step, change)
 
 
-def _shown_step(step: Step) -> dict[str, Any]:
-    return {
-        "html": html_of(step.description),
-        "done_when": step.done_when,
-        "actions": [
-            (one.tool, [(name, _in_full(value)) for name, value in one.params.items()])
-            for one in step.actions
-        ],
-    }
+def _work_in(step: Step) -> tuple[object, ...]:
+    return step.description, step.done_when, step.actions
 
 
-def _changes(before: tuple[int, bytes], plan: Plan) -> tuple[int, str]:
-    """Return the number of the last revision, and in one line what changed since."""
-    number, old = before
-    try:
-        changed = ", ".join(_changed_parts(parse_plan(body_of(old)), plan))
-    except PlanProblems:
-        changed = "all of it is new"
-    return number, changed or "nothing in the plan changed"
+def _changes(old: Plan | None, plan: Plan) -> str:
+    """Return in one line what changed since the plan `old`, None for a text that was none."""
+    if old is None:
+        return "all of it is new"
+    return ", ".join(_changed_parts(old, plan)) or "nothing in the plan changed"
 
 
 def _changed_parts(old: Plan, new: Plan) -> Iterator[str]:
-    before = {step.title: step for step in old.steps}
+    before = {step.title: _work_in(step) for step in old.steps}
     for number, step in enumerate(new.steps, 1):
         if step.title not in before:
             yield f"step {number} is new"
-        elif _shown_step(step) != _shown_step(before[step.title]):
+        elif _work_in(step) != before[step.title]:
             yield f"step {number} changed"
     if gone := before.keys() - {step.title for step in new.steps}:
-        yield f"{counted(len(gone), 'old step')} left out"
+        yield f"{counted(len(gone), 'step')} removed"
     for name, was, now in (
         ("path", set(old.scope.write), set(new.scope.write)),
         ("command", set(old.scope.run), set(new.scope.run)),
@@ -525,19 +584,33 @@ def _changed_parts(old: Plan, new: Plan) -> Iterator[str]:
             yield f"{name} changed"
 
 
-def _asks(asking: Asked, raw: bytes) -> dict[str, Any]:
-    """Return the question, or the wider scope, that waits for you in a note's text."""
-    page = {"kind": asking.kind, "path": asking.path}
+@dataclass(frozen=True, slots=True)
+class ShownAsk:
+    """The question, or the wider scope, that waits for you."""
+
+    kind: str
+    """As in `Asked`."""
+    digest: str
+    """What your answer is bound to."""
+    text: str
+    """The note's text: all of a wider scope, of a question what stands above its options."""
+    options: tuple[str, ...]
+
+
+def _asks(asking: Asked, raw: bytes) -> ShownAsk:
     body = without_box(read_note(raw).body)
     if asking.kind == "amendment":
-        return {**page, "html": html_of(body), "digest": plan_digest(raw)}
-    return {
-        **page,
-        "html": html_of(question_in(raw)),
-        "body": html_of(body.partition("\n## ")[0].partition("\n> [!tip]")[0]),
-        "options": asking.options,
-        "digest": digest(raw, QUESTION_STAMPS),
-    }
+        return ShownAsk("amendment", plan_digest(raw), _with_code(body), ())
+    text = body.partition("\n## ")[0].partition("\n> [!tip]")[0]
+    return ShownAsk("question", digest(raw, QUESTION_STAMPS), _with_code(text), asking.options)
+
+
+def _with_code(text: str) -> str:
+    """Return a note's text with what a model put between backticks as code, on one line each.
+
+    The note escapes them. Those of a fence stay escaped.
+    """
+    return re.sub(r"(?<!`)\\`([^`\\\n]+)\\`(?!`|\\)", r"`\1`", text)
 
 
 def _tip(site: Site, ident: str) -> str:
@@ -556,28 +629,51 @@ def _patch(site: Site, ident: str) -> tuple[Patch | None, UserError | None]:
         return None, UserError(str(error))
 
 
-def acts(case: Case, found: ShownCase) -> dict[str, bool]:
+@dataclass(frozen=True, slots=True)
+class Can:
+    """What you can do with a request."""
+
+    approve: bool
+    reject: bool
+    revise: bool
+    comment: bool
+    tick: bool
+    stop: bool
+    retry: bool
+    answer: bool
+    widen: bool
+    refuse: bool
+    merge: bool
+    drop: bool
+    undo: bool
+
+
+def acts(case: Case, found: ShownCase) -> Can:
     """Return what you can do with a request, as far as its state says."""
     state, is_decided = found.state, bool(found.intent)
     asked = "" if found.asking is None or is_decided else found.asking.kind
     has_branch = state == State.COMPLETED and bool(found.commit)
-    can = {
-        one: approval.refusal(case, None, one) is None and not is_decided
-        for one in ("approve", "reject", "revise", "tick", "stop", "retry")
-    }
+
+    def may(what: str) -> bool:
+        return approval.refusal(case, None, what) is None and not is_decided
+
     decides = state in _OPEN_PLANS
-    return {
-        **can,
-        "approve": decides and can["approve"] and not asks_for_more(case),
-        "reject": decides and can["reject"],
-        "revise": decides and can["revise"],
-        "tick": decides and can["tick"],
-        "answer": asked == "question",
-        "widen": asked == "amendment",
-        "merge": has_branch and found.became not in ("merged", "dropped", "gone"),
-        "drop": has_branch and not found.became,
-        "undo": has_branch and found.became == "merged",
-    }
+    edits = decides and found.daemon  # the daemon writes what the next decision is about
+    return Can(
+        approve=decides and may("approve") and not asks_for_more(case),
+        reject=decides and may("reject"),
+        revise=decides and may("revise"),
+        comment=edits and state is State.REVIEW and may("comment"),
+        tick=edits and may("tick"),
+        stop=may("stop"),
+        retry=may("retry"),
+        answer=asked == "question",
+        widen=asked == "amendment",
+        refuse=asked == "amendment",
+        merge=has_branch and found.became not in ("merged", "dropped", "gone"),
+        drop=has_branch and not found.became,
+        undo=has_branch and found.became == "merged",
+    )
 
 
 def _rejected(case: Case, rows: Sequence[CommittedRow]) -> str:

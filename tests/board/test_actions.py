@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.board.test_auth import PLAN_PAGE, SECRET, planned, untouched
 
 from boardhttp import Served, served
 from gitkit import git
-from vaultkit import ME, PLAN, TestVault, make_vault, meddling
+from pagekit import browsing
+from placet.errors import UserError
+from placet.plan.digest import plan_digest
+from placet_board.actions import refused
+from vaultkit import ME, PLAN, TestVault, make_vault, meddling, running
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +100,59 @@ def test_merge_of_changed_branch_is_refused(tmp_path: Path) -> None:
         assert not (vault.root / "hello.txt").exists()
         assert browser.post(f"{PLAN_PAGE}/merge", browser.fields(PLAN_PAGE)).code == 303
         assert (vault.root / "hello.txt").read_text() == "Hello.\n"
+
+
+def test_refusal_stays_at_its_button(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    with browsing(vault) as browser:
+        answer = browser.press("say-hello", "reject", reason=" ")
+        assert answer.status_code == 400
+        (sheet,) = re.findall(r'<section class="sheet open" id="(\w+)"', answer.text)
+        assert sheet == "reject"
+        form = answer.text[answer.text.index('action="/r/say-hello/reject"') :]
+        form = form[: form.index("</form>")]
+        assert "The reason is empty. Say why" in form
+        assert "placet" not in form
+        answer = browser.press("say-hello", "comment", step="1", comment="Keep it &lt;short")
+        assert "The daemon is not running" in answer.text
+        assert "Keep it &amp;lt;short" in answer.text
+
+
+def test_late_act_says_what_helps_on_the_page(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    with browsing(vault) as browser:
+        hidden = browser.hidden("say-hello")
+        answer = browser.press("say-hello", "stop", **hidden, reason="Too late.")
+        assert answer.status_code == 409
+        alert = answer.text[answer.text.index('role="alert" hidden') + 20 :]
+        alert = alert[alert.index('role="alert"') :]
+        assert "so there is nothing to stop. Look at it" in alert[: alert.index("</p>")]
+        assert "placet " not in alert[: alert.index("</p>")]
+        assert '<pre class="refused" tabindex="0">Too late.</pre>' in answer.text
+        assert browser.press("say-hello", "nothing").status_code == 409
+        assert browser.press("nobody", "reject", **hidden).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("hint", "here"),
+    [
+        ("Stop it first: placet stop say-hello", "Stop it first"),
+        ("Say why: --reason 'too broad'", "Say why"),
+        ("Start it: placet run. Or change it.", "Start it: placet run. Or change it."),
+        ("Merge by hand: git merge x", "Merge by hand: git merge x"),
+    ],
+)
+def test_page_names_no_command_that_it_replaces(hint: str, here: str) -> None:
+    assert refused("stop", UserError("No.", hint), {}).hint == here
+
+
+def test_tick_answers_with_its_own_text(tmp_path: Path) -> None:
+    vault = planned(tmp_path)
+    with running(vault), browsing(vault) as browser:
+        made = []
+        for act, fields in (("tick", {"step": "1"}), ("comment", {"comment": "Keep it short."})):
+            answer = browser.press("say-hello", act, **fields)
+            (digest,) = parse_qs(urlsplit(answer.headers["location"]).query)["made"]
+            assert digest == plan_digest(vault.plan().read_bytes())
+            made.append(digest)
+        assert made[0] != made[1]

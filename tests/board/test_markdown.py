@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from markupsafe import Markup, escape
@@ -19,9 +19,11 @@ from boardhttp import elements, served
 from payloads import HIDDEN, payloads
 from placet.case.life_cycle import State
 from placet.case.waiting import WaitReason
+from placet.client.branches import MergeOutlook
 from placet.client.cases import ModelWait, Progress
 from placet.errors import UserError
 from placet.plan.allowed_signers import Signer
+from placet_board.actions import Refused
 from placet_board.address import Address
 from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in
 from placet_board.command import tell_link
@@ -29,7 +31,7 @@ from placet_board.live import Live
 from placet_board.markdown import MAX_NESTING, PatchLine, html_of, patch_of, seen, seen_name
 from placet_board.pages import Board, Card, Column, path_html, prose
 from placet_board.passkeys import Signing
-from placet_board.request_page import Track, request_page
+from placet_board.request_page import Can, Track, request_page
 from vaultkit import TestVault, make_vault
 
 TAGS_OF_TEXTS = {
@@ -304,13 +306,10 @@ def poisoned(value: Any, text: str, name: str = "") -> Any:
     if isinstance(value, (list, tuple)):
         return [poisoned(one, text, name) for one in value]
     if is_dataclass(value):
-        return replace(
-            cast("Any", value),
-            **{
-                one.name: poisoned(getattr(value, one.name), text, one.name)
-                for one in fields(value)
-            },
-        )
+        made = copy(value)  # past the checks of its class: a page has to be safe by itself
+        for one in fields(value):
+            object.__setattr__(made, one.name, poisoned(getattr(value, one.name), text, one.name))
+        return made
     return value
 
 
@@ -324,9 +323,10 @@ def board(vault: TestVault) -> Board:
 def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
     """The templates, each with values that show all of it."""
     site = vault.site
+    refused = Refused("x", "x", "x", {"comment": "x"})
+    said = {"said": "x", "said_at": "", "typed": ["comment"], "refused": refused}
     found = [
-        ("request.html", {"said": "x", **request_page(site, ident)})
-        for ident in idents(vault).values()
+        ("request.html", {**said, **request_page(site, ident)}) for ident in idents(vault).values()
     ]
     progress = Progress(1, 2, 3, 1.0, 2.0)
     running = deepcopy(found[0][1])
@@ -340,7 +340,8 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         state=State.FAILED,
     )
     running["no_patch"] = UserError("x")
-    running["can"] = dict.fromkeys(running["can"], True)
+    running["can"] = Can(**dict.fromkeys((one.name for one in fields(Can)), True))
+    running["merging"] = MergeOutlook("x", 1, 2, 3, ("x",))
     card = Card(
         "x", "x", "review", "x", "x", NOW, "x", "x", 7, ("x",), 2, progress,
         "x", Track(2, "waits"),
@@ -370,6 +371,7 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         *found,
         ("request.html", running),
         ("request.html", {**running, "sign": Signing("x", "x")}),
+        ("request.html", {**running, "merging": MergeOutlook(why_not="x")}),
         ("request.html", {**running, "sign": Signing(why="x")}),
         ("index.html", index),
         ("new.html", new),

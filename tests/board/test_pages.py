@@ -359,8 +359,10 @@ def test_request_page_lists_iterations_with_tool_calls(browser: Browser) -> None
 
 def test_a_revised_plan_shows_what_changed(browser: Browser) -> None:
     page = browser.get("/r/again")
-    assert re.search(r"<summary>Since revision 1: [a-z].*changed.*</summary>", page)
-    lines = page[page.index("Since revision 1: ") :]
+    assert re.search(r"<strong>Since revision 1</strong>: [a-z].*changed", page)
+    answer = page.index("Comment: “Say it better”")
+    assert page.index("Since revision 1") < answer < page.index("The difference, in full")
+    lines = page[page.index("The difference, in full") :]
     lines = lines[lines.index("<pre") :]
     assert "Write a better greeting." in lines[: lines.index("</details>")]
     assert 'class="removed">-Write a greeting.' in lines
@@ -429,8 +431,8 @@ def test_report_serves_only_its_own_pictures(browser: Browser, vault: TestVault)
 def test_merge_is_not_offered_without_commit(vault: TestVault) -> None:
     ended = replace(vault.site.case("done"), state=State.COMPLETED)
     shown = replace(show(vault.site, "done"), state=State.COMPLETED, asking=None, commit="")
-    assert acts(ended, shown)["merge"] is acts(ended, shown)["drop"] is False
-    assert acts(ended, replace(shown, commit="c0ffee"))["merge"] is True
+    assert acts(ended, shown).merge is acts(ended, shown).drop is False
+    assert acts(ended, replace(shown, commit="c0ffee")).merge is True
 
 
 def test_search_finds_ended_request_missing_from_board(

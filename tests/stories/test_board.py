@@ -182,9 +182,9 @@ def test_request_goes_from_form_to_merge_and_undo(seen: Seen, width: int) -> Non
         plan.get_by_label("What to change", exact=True).fill("Quote as RFC 4180 says.")
         plan.locator("select[name=step]").select_option("1")
         press(plan.get_by_role("button", name="Only write the comment"))
-        expect(plan.get_by_text("The comment is in the plan.")).to_be_visible()
         expect(plan.locator("#step-1 .comment")).to_have_text("Quote as RFC 4180 says.")
         press(plan.get_by_role("button", name="Approve", exact=True))
+        expect(plan.get_by_text("1 comment goes to the agent as guidance.")).to_be_visible()
         remark = plan.get_by_label("A remark for the agent")
         remark.fill("Keep it short.")
         remark.press("Enter")
@@ -201,6 +201,9 @@ def test_request_goes_from_form_to_merge_and_undo(seen: Seen, width: int) -> Non
         assert colour not in ("rgba(0, 0, 0, 0)", "")
         assert is_whole(plan)
         press(plan.get_by_role("button", name="Merge all the same"))
+        sheet = plan.locator("#merge")
+        expect(sheet).to_contain_text(re.compile("Into main: 2 files, .22 .0, no conflicts."))
+        press(sheet.get_by_role("button", name="Merge all the same"))
         expect(plan.get_by_text("Merged.", exact=True)).to_be_visible()
         expect(plan).to_have_url(f"{seen.served.url}/r/{ident}")
         plan.reload()  # what was said once is not said again, nor what was merged offered again
@@ -209,6 +212,7 @@ def test_request_goes_from_form_to_merge_and_undo(seen: Seen, width: int) -> Non
         expect(plan.get_by_role("button", name="Merge all the same")).to_have_count(0)
         assert "as_csv" in git(seen.app, "show", "main:src/app/export.py")
         press(plan.get_by_role("button", name="Undo the merge"))
+        press(plan.locator("#undo").get_by_role("button", name="Undo"))
         expect(plan.locator("#state .state")).to_have_text("Merge undone")
     row = seen.vault.rows("plan.approved")[-1]["metadata"]
     assert (row["via"], row["reviewed_by"], row["login"]) == ("board", ME, "Anna")
@@ -238,8 +242,7 @@ def test_browser_can_reject_revise_answer_and_widen(seen: Seen) -> None:
         for ident in idents[2:]:
             vault.approve(ident)
         page = opened(context, seen, "/r/fix-the-menu")
-        page.get_by_role("button", name="Ask for changes").click()
-        page.locator("summary", has_text="Reject").click()
+        page.get_by_role("button", name="Reject", exact=True).click()
         page.get_by_label("Why not").fill("The menu is right.")
         page.get_by_role("button", name="Reject the plan").click()
         expect(page.locator("#state .state")).to_have_text("Rejected")
@@ -264,8 +267,10 @@ def test_browser_can_reject_revise_answer_and_widen(seen: Seen) -> None:
         expect(page.locator("#state .notice")).to_contain_text("The menu is right.")
 
         page.goto(f"{seen.served.url}/r/rename-the-settings-page")
+        page.get_by_role("button", name="Approve the wider scope").click()
+        expect(page.locator("#widen")).to_contain_text("src/app/menu.py")
         # `click` may try again where the page changes meanwhile, and decide twice
-        page.get_by_role("button", name="Approve the wider scope").dispatch_event("click")
+        page.get_by_role("button", name="Approve it").dispatch_event("click")
         expect(page.locator("#state .state")).to_have_text("Done")
     (rejected,) = (r for r in vault.rows("plan.rejected") if r["entity_id"] == "fix-the-menu")
     assert rejected["metadata"]["reason"] == "The menu is right."
@@ -287,17 +292,25 @@ def test_stale_approval_is_refused_but_keeps_typed_text(seen: Seen) -> None:
         remark = page.get_by_label("A remark for the agent")
         remark.fill("half a sent")
         other = opened(context, seen, f"/r/{ident}")
-        other.get_by_role("button", name="Do step 1").click()
-        expect(other.get_by_text("The steps are as you ticked them.")).to_be_visible()
+        other.get_by_role("button", name="Ask for changes").click()
+        other.get_by_label("What to change", exact=True).fill("Add a test.")
+        other.get_by_role("button", name="Request changes").click()
         # a row of this request: the page hears of it and looks again
-        expect(page.get_by_role("alert")).to_contain_text("This changed in the meantime")
+        sheet, approve = page.locator("#approve"), page.locator("#approve button.main")
+        expect(sheet.get_by_role("alert")).to_contain_text("This changed in the meantime")
+        expect(sheet.get_by_role("alert")).to_contain_text("Last: ")
+        expect(approve).to_be_disabled()
+        expect(remark).to_be_focused()
         expect(remark).to_have_value("half a sent")
-        page.locator("#approve").get_by_role("button", name="Approve", exact=True).click()
-        expect(page.get_by_role("heading", name="Not done")).to_be_visible()
-        expect(page.get_by_text("half a sent")).to_be_visible()
-        other.get_by_role("button", name="Do step 1").click()
-        expect(other.locator("#step-1")).not_to_contain_text("left out")
-        page.get_by_role("link", name="Open it as it is now").click()
+        expect(page.locator("#state .state")).to_have_text("Plan to review")
+        expect(other.locator("#state .state")).to_have_text("Plan 2 to review")
+        # a page that heard nothing of it: what it approves is not what is there
+        approve.evaluate("button => { button.disabled = false; }")
+        approve.click()
+        expect(sheet.get_by_role("alert")).to_contain_text("placet did nothing")
+        expect(page.locator("#state .state")).to_have_text("Plan 2 to review")
+        expect(remark).to_have_value("half a sent")
+        page.reload()
         expect(page.get_by_label("A remark for the agent")).to_have_value("half a sent")
     assert ident not in {row["entity_id"] for row in seen.vault.rows("plan.approved")}
 
@@ -409,8 +422,9 @@ def test_keyboard_alone_completes_whole_workflow(seen: Seen) -> None:
         expect(page.locator("html.js")).to_be_attached()
         tab_to(page, "☑")
         page.keyboard.press("Space")
-        expect(page.get_by_text("The steps are as you ticked them.")).to_be_visible()
-        assert focused(page) == "☐", "a tick keeps the focus"
+        assert focused(page) == "☐", "a tick shows at once, and keeps the focus"
+        expect(page.get_by_text("The steps are as you ticked them.")).to_be_attached()
+        assert focused(page) == "☐", "and after it is settled"
         page.keyboard.press("Enter")
         expect(page.locator("#step-1")).not_to_contain_text("left out")
         tab_to(page, "Ask for changes")
@@ -419,7 +433,7 @@ def test_keyboard_alone_completes_whole_workflow(seen: Seen) -> None:
         page.keyboard.press("Escape")
         expect(page.get_by_label("What to change", exact=True)).to_be_hidden()
         assert focused(page) == "Ask for changes"
-        page.keyboard.press("Tab")
+        tab_to(page, "Approve")
         page.keyboard.press("Enter")
         expect(page.get_by_label("A remark for the agent")).to_be_visible()
         expect(page.locator("#approve h2")).to_be_focused()
@@ -432,15 +446,31 @@ def test_keyboard_alone_completes_whole_workflow(seen: Seen) -> None:
         )
         assert moves == 0
         expect(page.locator("#state .state")).to_have_text("Done")
-        for button, then in (("Merge", "Merged"), ("Undo the merge", "Merge undone")):
+        for button, sheet, then in (
+            ("Merge", "#merge", "Merged"),
+            ("Undo the merge", "#undo", "Merge undone"),
+        ):
             tab_to(page, button)
+            page.keyboard.press("Enter")
+            expect(page.locator(f"{sheet} h2")).to_be_focused()
+            for _ in range(6):  # the keyboard stays in the sheet
+                page.keyboard.press("Tab")
+                assert page.evaluate(IN_SHEET)
+            tab_to(page, button.split()[0])
             page.keyboard.press("Enter")
             expect(page.locator("#state .state")).to_have_text(then)
     until(lambda: ident in {row["entity_id"] for row in seen.vault.rows("pr.reverted")}, ident)
 
 
+# the browser's own bar is the other place
+IN_SHEET = "document.activeElement === document.body || !!document.activeElement.closest('.sheet')"
+
+
 def focused(page: Page) -> str:
-    return str(page.evaluate("(document.activeElement?.textContent ?? '').trim()"))
+    active = "document.activeElement"
+    return str(
+        page.evaluate(f"{active} === document.body ? '' : ({active}?.textContent ?? '').trim()")
+    )
 
 
 def tab_to(page: Page, text: str) -> None:
@@ -479,9 +509,11 @@ def test_board_works_without_javascript(seen: Seen) -> None:
         page.reload()
         expect(page.locator("#state .state")).to_have_text("Done")
         page.get_by_role("button", name="Merge", exact=True).click()
+        page.locator("#merge").get_by_role("button", name="Merge").click()
         expect(page.get_by_text("Merged.", exact=True)).to_be_visible()
         assert "casefold" in git(seen.app, "show", "main:src/app/search.py")
         page.get_by_role("button", name="Undo the merge").click()
+        page.locator("#undo").get_by_role("button", name="Undo").click()
         expect(page.locator("#state .state")).to_have_text("Merge undone")
     assert "casefold" not in git(seen.app, "show", "main:src/app/search.py")
 

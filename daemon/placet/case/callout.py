@@ -150,6 +150,9 @@ _BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
 APPROVED_STATES = frozenset({State.APPROVED, State.RUNNING, State.COMPLETED})
 """The states of a case whose plan is approved, or was."""
 _AFTER_FAILURE = (_APPROVE_AGAIN, *HOW_TO_REVIEW[1:], _NEW_PLAN)
+_MAY, _CANNOT_RUN = "It may ", "placet cannot run this plan: "
+_OF_SCOPE = ("**", _MAY, _CANNOT_RUN)
+"""How the lines begin that say what the scope allows, and what is left out of it."""
 _MARK_CHARS = 6  # a typed line has a known mark once in 10^5 notes
 _MARKS_KEPT = 12_000
 """Characters of marks: two boxes of 200 scope entries with five dangers each."""
@@ -324,6 +327,21 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)
 
 
+def cautions(raw: bytes, what: WriteBox) -> list[str]:
+    """Return what the box says besides the scope: how far its commands go, what they lack."""
+    note = read_note(raw)
+    lines, _ = _about(
+        without_box(note.body), complexity_in(note.meta), what.day_usd, what.command_notes
+    )
+    plain = lines[: lines.index("")] if "" in lines else lines
+    return [one for one in plain if not one.startswith(_OF_SCOPE)] + [*what.about_worktree]
+
+
+def where_it_works(raw: bytes, what: WriteBox) -> str:
+    """Return in which repository, on which branch and from which commit a plan's mission works."""
+    return _place(read_note(raw).meta, what).removeprefix(WHERE)
+
+
 def head_lines(what: WriteBox) -> list[str]:
     """Return the first lines of a box, which are the same for any text."""
     return [f"> [!{what.sort}|placet] {what.title}", *(f"> {line}".rstrip() for line in what.above)]
@@ -417,6 +435,10 @@ def _about(
             names_tools = plan.tools or plan.scope.tools is not None
             deletes = "delete_file" in plan.tools or not names_tools
             summary, *rest = _permissions(plan.scope, cap, day_usd, deletes=deletes)
+            steps = agent_steps([step for _, step in plan.kept])
+            if cap < steps:
+                few = f"At most {counted(cap, 'iteration')} for {counted(steps, 'step')}"
+                rest.insert(1, f"{few}: the mission may stop before it is done.")
             if plan.scope.run or plan.scope.shell:
                 needed = plan.scope.hosts
                 notes = [one for one in command_notes if needed or one != NEEDS_LEVEL_3]
@@ -431,7 +453,7 @@ def _about(
     except PlanProblems as found:
         problem = found.problems[0].message
     if problem:
-        lines.append(f"placet cannot run this plan: {sentence(problem)}")
+        lines.append(f"{_CANNOT_RUN}{sentence(problem)}")
     unseen = find_unseen(text[:MAX_NOTE_CHARACTERS])
     warning = warning_callout(unseen).split("\n") if unseen else []
     return lines, [">", *(f"> {line}" for line in warning)] if warning else []
@@ -452,7 +474,7 @@ def _permissions(scope: Scope, iterations: int, day_usd: Decimal, *, deletes: bo
     writes = "write and delete" if deletes and scope.write else "write"
     lines = [
         f"**{scope_in_short(scope, iterations)}**",
-        f"It may {writes} {codes(scope.write)}; run {runs}; cost: {cost}.",
+        f"{_MAY}{writes} {codes(scope.write)}; run {runs}; cost: {cost}.",
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(

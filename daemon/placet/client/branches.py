@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from placet.activity import Action
 from placet.case.case import Branch, Case
@@ -24,11 +25,19 @@ from placet.git.history import (
     is_ancestor,
     log,
     merge_base,
+    merge_preview,
     parents_of,
     patch_bytes,
     touched_by,
 )
-from placet.git.repository import all_refs, is_repository, one_at_a_time, open_repo, resolve
+from placet.git.repository import (
+    all_refs,
+    head,
+    is_repository,
+    one_at_a_time,
+    open_repo,
+    resolve,
+)
 from placet.git.run import GitError, Repo
 from placet.git.trailers import trailers_of
 from placet.host.clock import Clock
@@ -146,6 +155,42 @@ def merge(
     sha, onto = merge_work(_work(site, case, branch, repo), here=here, seen=seen)
     claim(site, case, "merge", sha)
     return sha, onto
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutlook:
+    """What a merge of a mission's branch would do now."""
+
+    onto: str = ""
+    """The branch that is checked out."""
+    files: int = 0
+    added: int = 0
+    removed: int = 0
+    conflicts: tuple[str, ...] = ()
+    """The files in which it would conflict."""
+    why_not: str = ""
+    """Why the checkout takes no merge at this moment; empty if it does."""
+
+
+def merge_outlook(site: Site, case: Case) -> MergeOutlook:
+    """Return what a merge of a case's open branch would do now; it changes nothing."""
+    try:
+        _, branch, repo = mission_of(site, case.trace_id)
+        tip = resolve(repo, branch.ref)
+        if tip is None:
+            return MergeOutlook(why_not=f"The branch {branch.name} is gone.")
+        onto, here = branch_to_change(repo, tip), head(repo)
+        found = changes(repo, merge_base(repo, here, tip) or branch.base, tip)
+        conflicts = tuple(merge_preview(repo, here, tip))
+    except (UserError, GitError) as error:
+        return MergeOutlook(why_not=error.what if isinstance(error, UserError) else str(error))
+    return MergeOutlook(
+        onto,
+        len(found),
+        sum(one.added or 0 for one in found),
+        sum(one.deleted or 0 for one in found),
+        conflicts,
+    )
 
 
 def became_now(site: Site, case: Case) -> str:

@@ -13,7 +13,7 @@ from placet.case.callout import box_is_current, box_of, new_branch, with_box
 from placet.case.case import Case, NoteSeen
 from placet.case.intents import Intent, OutdatedError, What, change_of
 from placet.case.life_cycle import State
-from placet.case.notes import digest_of, inspect_note, trace_of
+from placet.case.notes import body_of, digest_of, inspect_note, trace_of
 from placet.case.question_note import shown_digest
 from placet.case.sorting import CaseNotes
 from placet.case.warnings import missing_keys
@@ -31,7 +31,7 @@ from placet.journal.reader import open_reader
 from placet.note.frontmatter import read_note
 from placet.note.paths import Folder, request_id
 from placet.note.paths import show as visible
-from placet.plan.comments import open_comments, placed, with_comments
+from placet.plan.comments import comments, open_comments, placed, uncommented, with_comments
 from placet.plan.dangers import dangers
 from placet.plan.left_out import left_out
 from placet.plan.plan import Plan
@@ -188,6 +188,8 @@ class Done:
 
     path: str
     is_pending: bool = False
+    digest: str = ""
+    """Of a plan that got a comment or a tick: the digest of the text with that change alone."""
 
     @property
     def state(self) -> str:
@@ -300,7 +302,7 @@ def _leave(
     elif case.asking is not None and path == case.asking.path:
         its = CaseNotes(asked=[note])
     try:
-        change_of(case, replace(intent, path=home), its, local(Clock().now()))
+        change = change_of(case, replace(intent, path=home), its, local(Clock().now()))
     except OutdatedError as error:
         raise _refused(case, str(error)) from error
     intents.leave(site.state.intents, intent)
@@ -311,12 +313,22 @@ def _leave(
         raise _refused(case, refused)
     if what in ("comment", "tick"):  # only a plan whose box says what its text allows is approved
         for _ in site.changes(ANSWER_S):
-            if box_is_current(note_of_plan(site, case), box_of(case)):
+            written = note_of_plan(site, case)
+            if box_is_current(written, box_of(case)):
                 break
+        (wanted,) = change.notes.plans
+        is_alone = _without_times(written) == _without_times(wanted.raw)
+        return Done(path, digest=digest_of(path, written) if is_alone else wanted.digest)
     now = site.case(case.trace_id)
     if what == "retry":
         return Done(now.request_path)
     return Done(now.plan.path if path == case.plan.path else path)
+
+
+def _without_times(raw: bytes) -> tuple[object, ...]:
+    """Return what a plan's note says, but when its comments were written."""
+    body = body_of(raw)
+    return read_note(raw).meta, uncommented(body), [one.text for one in comments(body)]
 
 
 def _answer_to(site: Site, intent: Intent) -> str | None:

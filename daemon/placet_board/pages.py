@@ -45,7 +45,6 @@ from placet.errors import PlacetError, UserError
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 from placet.journal.schema import ACTIVITY
-from placet.note.paths import show as visible
 from placet.wording import age, counted, dollars, local, one_line, rfc3339
 from placet_board import actions
 from placet_board.auth import TYPED, Door, Guarded, browser_name, logged_in, refusal
@@ -55,12 +54,12 @@ from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
 from placet_board.passkeys import add_passkey, passkeys_page
 from placet_board.request_page import (
     Track,
+    chip_of,
     failure_words,
     in_full,
     picture,
     request_page,
     seconds_between,
-    state_words,
     track_of,
 )
 from placet_board.rows import SCANNED, Wanted, all_rows, rows_page
@@ -93,13 +92,17 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the board; `hint` is shown if it is empty."""
+    """A column of the board."""
 
     key: str
     name: str
     hint: str
+    """What is said if it is empty."""
     cards: tuple[Card, ...]
     others: tuple[tuple[str, str], ...] = ()
+    """Notes that cannot be used: path and reason."""
+    total: int = 0
+    """How many there are without the filter."""
 
 
 # The first is the first on a phone.
@@ -112,30 +115,38 @@ _COLUMNS = (
 _OF_STATE = {
     State.PLANNING: "requests",
     State.REVISING: "requests",
-    State.REVIEW: "yours",
-    State.ASKING: "yours",
+    State.REVIEW: "requests",
     State.APPROVED: "running",
     State.RUNNING: "running",
+    State.ASKING: "running",
 }
+"""The column of a case that does not wait for you."""
 
 
-def columns(found: Status, now: Mapping[str, str], wanted: Mapping[str, str]) -> list[Column]:
-    """Return the columns of a status; `now` has what running missions do, by trace_id.
+def columns(found: Status, now: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Column]:
+    """Give the columns of a status; `now` has what running missions do, by trace_id.
 
     `wanted` filters cards by `portal`, `agent` and `text`; an empty value keeps all.
     """
-    by_column: dict[str, list[Card]] = {key: [] for key, _, _ in _COLUMNS}
-    for case in found.cases:
-        if _is_wanted(case, wanted):
-            card = _card(case, now.get(case.trace_id, ""), daemon=bool(found.daemon))
-            by_column[_column_of(case)].append(card)
-    by_column["ended"].sort(key=lambda card: card.since, reverse=True)
-    by_column["yours"].sort(key=lambda card: -card.priority)
-    others = _unusable(found) if not any(wanted.values()) else ()
-    return [
-        Column(key, name, hint, tuple(by_column[key]), others if key == "requests" else ())
-        for key, name, hint in _COLUMNS
+    others = [
+        (path, one_line(why, 200))
+        for path, why in found.unusable.items()
+        if not wanted["portal"] and not wanted["agent"] and _has(path, wanted)
     ]
+    for key, name, hint in _COLUMNS:
+        cases = [case for case in found.cases if _column_of(case) == key]
+        cards = [
+            _card(case, now.get(case.trace_id, ""), daemon=bool(found.daemon))
+            for case in cases
+            if _is_wanted(case, wanted)
+        ]
+        if key == "ended":
+            cards.sort(key=lambda card: card.since, reverse=True)
+        elif key == "yours":
+            cards.sort(key=lambda card: -card.priority)
+        unusable = found.unusable if key == "yours" else {}
+        total = len(cases) + len(unusable)
+        yield Column(key, name, hint, tuple(cards), tuple(others if unusable else ()), total)
 
 
 def choices(cases: Iterable[CaseLine]) -> dict[str, Sequence[str]]:
@@ -148,27 +159,28 @@ def choices(cases: Iterable[CaseLine]) -> dict[str, Sequence[str]]:
 
 
 def _column_of(case: CaseLine) -> str:
-    if case.waits_for_you and case.state is not State.FAILED:
-        return "yours"
-    return _OF_STATE.get(case.state, "ended")
+    return "yours" if case.waits_for_you else _OF_STATE.get(case.state, "ended")
 
 
 def _is_wanted(case: CaseLine, wanted: Mapping[str, str]) -> bool:
-    text = f"{case.title} {case.request_id}".casefold()
     return (
-        wanted.get("portal", "") in ("", case.portal)
-        and wanted.get("agent", "") in ("", case.agent)
-        and all(word in text for word in wanted.get("text", "").casefold().split())
+        wanted["portal"] in ("", case.portal)
+        and wanted["agent"] in ("", case.agent)
+        and _has(f"{case.title} {case.request_id}", wanted)
     )
 
 
+def _has(text: str, wanted: Mapping[str, str]) -> bool:
+    return all(word in text.casefold() for word in wanted["text"].casefold().split())
+
+
 def _card(case: CaseLine, now: str, *, daemon: bool) -> Card:
-    about = _about(case, daemon=daemon)
+    about, (kind, words) = _about(case, daemon=daemon), chip_of(case)
     return Card(
         case.request_id,
         case.title or case.request_id,
-        case.state,
-        state_words(case),
+        kind,
+        words,
         about,
         case.since,
         case.agent,
@@ -203,16 +215,9 @@ def _about(case: CaseLine, *, daemon: bool) -> str:
         return f"The last call of the model failed: {case.model_trouble}"
     if case.state is State.REVIEW:
         return case.notice.partition("\n")[2]
-    if case.state is State.COMPLETED and not case.became:
+    if case.is_to_merge:
         return " ".join(case.doubts[:1])
     return failure_words(case.failure) if case.state is State.FAILED else ""
-
-
-def _unusable(found: Status) -> tuple[tuple[str, str], ...]:
-    known = {visible(path) for case in found.cases for path in (case.request, case.plan)}
-    return tuple(
-        (path, one_line(why, 200)) for path, why in found.explained.items() if path not in known
-    )
 
 
 def money(usd: float) -> str:
@@ -423,7 +428,7 @@ def _index(board: Board, request: Request) -> Response:
         request,
         "index.html",
         found=found,
-        columns=columns(found, now, wanted),
+        columns=tuple(columns(found, now, wanted)),
         choices=choices(found.cases),
         wanted=wanted,
         problem=site.problem,

@@ -314,18 +314,20 @@ def track_of(case: CaseLine) -> Track:
     return _TRACKS[state]
 
 
-def state_words(case: CaseLine) -> str:
-    """Return a case's state in two or three words, for its chip."""
+def chip_of(case: CaseLine) -> tuple[str, str]:
+    """Return the kind of a case's chip, by which it is coloured, and its state in a few words."""
     state, asking = case.state, case.asking
     if asking is not None:
-        return "Question for you" if asking.kind == "question" else "Wider scope for you"
+        is_question = asking.kind == "question"
+        return state, "Question for you" if is_question else "Wider scope for you"
+    if case.is_to_merge:
+        return "merge", "To merge"
     if state is State.COMPLETED and case.became:
-        return {"reverted": "Merge undone", "gone": "Branch gone"}.get(
-            case.became, case.became.capitalize()
-        )
+        words = {"reverted": "Merge undone", "gone": "Branch gone"}
+        return case.became.partition(" ")[0], words.get(case.became, case.became.capitalize())
     if state is State.REVIEW and case.revision > 1:
-        return f"Plan {case.revision} to review"
-    return _CHIPS.get(state, state.value.capitalize())
+        return state, f"Plan {case.revision} to review"
+    return state, _CHIPS.get(state, state.value.capitalize())
 
 
 _CHIPS = {
@@ -371,7 +373,7 @@ def request_page(site: Site, ident: str, *, origin: str = "") -> dict[str, Any]:
     put_back, *put_back_more = _put_back(found, rows) or [""]
     return {
         "found": found,
-        "chip": state_words(found),
+        "chip": chip_of(found),
         "track": track_of(found),
         "stamp": _stamp(found),
         "failure": failure_words(found.failure) if state is State.FAILED else "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import random
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.test_decisions import QUESTION, WIDER
 
 from gitkit import make_repo
 from pagekit import Browser, browsing, sqls
 from placet.case.life_cycle import State
-from placet.client.cases import show
+from placet.client.cases import plans, show, status
 from placet.client.site import find
 from placet.journal.reader import query
 from placet_board.charts import bar_chart, row_chart
@@ -27,7 +29,7 @@ from placet_board.numbers import GROUPS, QUESTIONS, sql_of
 from placet_board.pages import ROWS
 from placet_board.request_page import acts
 from placet_board.rows import Wanted, all_rows, rows_page
-from vaultkit import DONE, ME, PLAN, TestVault, make_vault
+from vaultkit import DONE, ME, PLAN, TestVault, make_vault, meddling
 
 EVIL = '</code></pre><script>alert("x")</script>'
 LITERAL = {
@@ -466,3 +468,66 @@ def test_merge_in_doubt_needs_its_own_button(tmp_path: Path) -> None:
         assert "Nothing was merged" in html.unescape(without.text)
         browser.press("say-hello", "merge")
     assert (repo / "hello.txt").exists()
+
+
+# --- what waits
+
+
+def random_vault(folder: Path, seed: int) -> TestVault:
+    """A vault with requests in states that chance chose, and a note that cannot be used."""
+    chance = random.Random(seed)
+    vault = make_vault(folder)
+    vault.script(("plan", [{"calls": [("submit_plan", PLAN)]}]), request="-", more=False)
+    asks = [{"calls": [("ask_person", QUESTION)]}, *DONE]
+    widens = [{"calls": [("request_scope", WIDER)]}, *DONE]
+    fails = [{"calls": [("give_up", {"reason": "It is too hard."})]}]
+    missions = {"done": DONE, "merged": DONE, "asks": asks, "widens": widens, "fails": fails}
+    chosen = {
+        f"{kind}-{n}": kind
+        for n in range(chance.randint(2, 4))
+        for kind in [chance.choice([*missions, "plan", "rejected"])]
+    }
+    for ident, kind in chosen.items():
+        plan = ("plan", [{"calls": [("submit_plan", PLAN)]}])
+        mission = [("execute", missions[kind])] if kind in missions else []
+        vault.script(plan, *mission, request=ident, more=True)
+        priority = f"---\npriority: {chance.randint(1, 9)}\n---\n"
+        vault.drop(f"{priority}# {ident}\n\nSay hello {ident}.\n", f"{ident}.md")
+    vault.here()
+    for ident, kind in chosen.items():
+        if kind in missions:
+            vault.approve(ident)
+            vault.here()
+        elif kind == "rejected":
+            vault.plan(ident).rename(vault.root / "Inbox" / "Rejected" / vault.plan(ident).name)
+        if kind == "merged":
+            with meddling():
+                vault.click("drop", ident, "--reason", "No.")
+    if chance.random() < 0.7:
+        vault.drop("---\nagent: nobody\n---\nx\n", "unusable.md")
+    vault.here()
+    return vault
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.thinned(7)
+def test_board_status_and_plans_agree_on_what_waits(tmp_path: Path, seed: int) -> None:
+    vault = random_vault(tmp_path, seed)
+    found = status(vault.site)
+    waiting = [one.request_id for one in found.waiting]
+    assert [one.request_id for one in plans(vault.site)] == waiting
+    shown = vault.click("status").stdout
+    assert (f"Waits for you ({len(waiting)})" if waiting else "Nothing waits for you.") in shown
+    with browsing(vault) as browser:
+        page = browser.get("/")
+        inbox = page[page.index('id="yours"') : page.index('id="requests"')]
+        none = browser.get("/?text=zzzz")
+    assert sorted(re.findall(r'href="/r/([^"]+)"', inbox)) == sorted(waiting)
+    assert inbox.count("Cannot be used") == len(found.unusable)
+    count = len(waiting) + len(found.unusable)
+    assert f'Awaiting you <span class="count">{count}</span>' in inbox
+    assert ("<title>" + f"({count}) " * bool(count) + "Board") in page
+    assert "Nothing waits" not in none
+    assert "Nothing has ended" not in none
+    if count > 1:
+        assert f"None of these {count} matches." in none

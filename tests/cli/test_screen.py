@@ -66,7 +66,7 @@ def test_status_fits_on_one_screen(known: TestVault, columns: int) -> None:
     text = seen(shown)
     assert code == 0
     assert not too_long(shown, columns)
-    for word in ("Waits for you (2)", "Ended since yesterday (3)", "not running"):
+    for word in ("Waits for you (5)", "placet merge three", "not running"):
         assert word in text
     if columns == 200:
         assert f"plan, revision 1: {LONG}" in " ".join(text.split())
@@ -95,7 +95,7 @@ def test_plans_has_ids_and_paths_to_copy(known: TestVault) -> None:
     lines = [line.split() for line in seen(shown).splitlines()]
     for case in json.loads(known.cli("plans", "--json").stdout):
         assert [line[0] for line in lines if line].count(case["request_id"]) == 1
-        path = case["asking"]["path"] if case["asking"] else case["plan"]
+        path = case["report"] or case["plan"]
         assert [path] in lines or " " in path
 
 
@@ -126,7 +126,8 @@ def test_no_color_and_pipe_disable_colours(known: TestVault) -> None:
 
 def test_status_of_thirty_requests_fits_one_screen(known: TestVault) -> None:
     found = status(known.site)
-    (ended, *_, waits, _) = sorted(found.cases, key=lambda case: case.state)
+    (done, *_, waits, _) = sorted(found.cases, key=lambda case: case.state)
+    ended = replace(done, became="merged")
     cases = tuple(
         replace(case, request_id=f"{case.request_id[:20]}-{number}", title=LONG)
         for number, case in enumerate([waits, ended, replace(waits, intent="approve")] * 10)
@@ -135,7 +136,7 @@ def test_status_of_thirty_requests_fits_one_screen(known: TestVault) -> None:
     assert len(status_screen(many).splitlines()) > 30
     lines = status_screen(many, 23).splitlines()
     assert len(lines) == 23
-    assert "Waits for you (5 of 10)" in lines
+    assert "Waits for you (6 of 10)" in lines
     assert "Under way (1 of 10)" in lines
     assert "Ended since yesterday (1 of 10)" in lines
     assert len(status_screen(many, 5).splitlines()) < 23

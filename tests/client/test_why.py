@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import threading
@@ -193,7 +192,7 @@ def test_request_waiting_for_history_names_command(plain: TestVault) -> None:
     assert "It waits for you: may placet keep a history of the vault?" in why
     assert "Waits for you (1)" in status
     assert "Under way" not in status
-    assert json.loads(plain.click("plans", "--json").stdout) == []
+    assert "a request: hello" in plain.click("plans").stdout
     assert "when one starts, its plan is written" not in why
     assert "`placet config set vault.history true`" in why
     assert "- Start it: placet run" in why
@@ -329,6 +328,7 @@ def test_status_lists_work_before_remarks(vault: TestVault) -> None:
         lines = vault.click("status").stdout.partition("\n\n")[2].splitlines()
         assert [line.split()[0] for line in lines if line.startswith("  ")] == [
             "review",
+            "completed",
             "unusable",
             "remark",
         ]

@@ -136,7 +136,7 @@ def status_screen(found: Status, height: int = 0) -> str:
     vault = Path(found.vault)
     since = day_of(day_of(wall())[0] - timedelta(hours=1))[0]
     cases = found.cases
-    waiting = [case for case in cases if case.waits_for_you]
+    waiting = found.waiting
     going = [
         case for case in cases if case not in waiting and (case.state in OPEN or bool(case.intent))
     ]
@@ -157,7 +157,7 @@ def status_screen(found: Status, height: int = 0) -> str:
         ends = [styled("Next: placet review", "dim")]
     else:
         ends = [styled("Nothing waits for you.", "dim")]
-    if following := next((step for case in reversed(recent) if (step := next_step(case))), ""):
+    if following := next((step for case in reversed(waiting) if (step := next_step(case))), ""):
         ends.append(styled(f"Next: {following}", "dim"))
     if earlier:
         ends.append(styled(f"{earlier:,} ended earlier. One of them: placet show ID", "dim"))
@@ -235,12 +235,18 @@ def _id(case: CaseLine, vault: Path) -> Text:
 
 
 def _plan(case: CaseLine, vault: Path) -> list[RenderableType]:
-    where = case.asking.path if case.asking is not None else case.plan
+    where = case.plan or case.request
+    if case.asking is not None:
+        where = case.asking.path
+    elif case.is_to_merge:
+        where = case.report
     what: list[RenderableType] = [styled(_awaited(case))]
     if case.asking is None and case.estimate is not None:
         what.append(styled(case.estimate.sentence, "dim"))
     if case.needs:
         what.append(styled(case.needs, "yellow"))
+    if following := next_step(case):
+        what.append(styled(following, "dim"))
     what.append(link(where, vault / where, "dim"))
     head = joined([_id(case, vault), styled(f"for {age(case.age_s)}", "dim")])
     return [head, table([[stacked(*what)]])]
@@ -250,12 +256,13 @@ def _awaited(case: CaseLine) -> str:
     """Return what waits for a decision, and its text or title."""
     if case.asking is not None:
         return f"{kind(case)}: {first_line(case.asking.question, MAX_FAILURE)}"
-    return f"plan, {kind(case)}: {case.title}"
+    is_plan = not case.is_to_merge and not case.is_drafted
+    return f"{'plan, ' if is_plan else ''}{kind(case)}: {case.title}"
 
 
 def _row(case: CaseLine, found: Status, vault: Path) -> list[RenderableType]:
     """Return a request's line in `placet status`, cut to fit."""
-    is_awaited = case.state in (State.REVIEW, State.ASKING) and not case.intent
+    is_awaited = case.waits_for_you and (case.state in (State.REVIEW, State.ASKING))
     doing = (
         _awaited(case)
         if is_awaited
@@ -275,13 +282,8 @@ def _one_line(text: Text) -> Text:
 
 def _notes(found: Status) -> Iterator[list[RenderableType]]:
     """Give a line for each remark about a note, those that cannot be used among them."""
-    used = {
-        visible(path)
-        for case in found.cases
-        for path in (case.request, case.plan, case.report, case.asking.path if case.asking else "")
-    }
     for path, why in found.explained.items():
-        sort = "remark" if path in used else "unusable"
+        sort = "unusable" if path in found.unusable else "remark"
         for number, problem in enumerate(problems(why, MAX_FAILURE)):
             shown = f"{path}: {problem}" if not number else f"  {problem}"
             yield [styled(sort if not number else "", "yellow"), _one_line(styled(shown))]

@@ -85,7 +85,7 @@ def status_command(site: Site, watch: bool, as_json: bool) -> None:
 @site_option
 @json_option
 def plans_command(site: Site, as_json: bool) -> None:
-    """List what awaits a decision: plans, wider scopes and questions."""
+    """List what waits for you: questions, plans, wider scopes, branches to merge."""
     found = plans(site)
     click.echo(json_text(found, indent=2) if as_json else plans_screen(found, site.vault))
     site.raise_problem()

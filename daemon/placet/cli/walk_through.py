@@ -84,12 +84,17 @@ def review_command(site: Site) -> None:
 def _review(site: Site) -> None:
     """Show what waits, new things too, until everything was shown."""
     passed: set[tuple[Any, ...]] = set()
-    while waiting := [line for line in plans(site) if _name(line) not in passed]:
+    while waiting := [line for line in _decisions(site) if _name(line) not in passed]:
         passed.add(_name(waiting[0]))
         if not _attend(site, waiting[0].trace_id, more=len(waiting) - 1):
             break
-    left = len(plans(site))
+    left = len(_decisions(site))
     say(f"{counted(left, 'decision')} still wait for you" if left > 1 else _LEFT[left])
+
+
+def _decisions(site: Site) -> list[CaseLine]:
+    """Return what waits with a note to decide on."""
+    return [one for one in plans(site) if not one.is_to_merge and not one.is_drafted]
 
 
 _LEFT = ("nothing waits for you", "one decision still waits for you")

@@ -147,14 +147,20 @@ class CaseLine:
         return self.begun is not None
 
     @property
+    def is_to_merge(self) -> bool:
+        """Whether its mission is done, and its branch neither merged nor dropped."""
+        return self.state is State.COMPLETED and bool(self.commit) and not self.became
+
+    @property
     def waits_for_you(self) -> bool:
         """Whether a person can decide on a plan, a wider scope or a question, or has to act.
 
-        A plan that failed, or could not be revised, awaits that as it was.
+        A plan that failed, or could not be revised, awaits that as it was, and a completed mission
+        that its branch is merged or dropped.
         """
         if self.intent:
             return False
-        if self.needs:
+        if self.needs or self.is_to_merge:
             return True
         failed = self.state is State.FAILED and self.plan.startswith(f"{Folder.PLANS}/")
         return failed or self.state in (State.REVIEW, State.ASKING)
@@ -231,6 +237,22 @@ class Status:
     """Notes changed since the last event; 0 while a daemon runs."""
     intents: tuple[WaitingIntent, ...]
     today: Today
+
+    @property
+    def waiting(self) -> list[CaseLine]:
+        """The cases that wait for you, what is asked first, what can be merged last."""
+        return [case for case in self.cases if case.waits_for_you]
+
+    @property
+    def unusable(self) -> dict[str, str]:
+        """Why notes that belong to no case cannot be used, by path."""
+        used = {
+            visible(path)
+            for case in self.cases
+            for path in (case.request, case.plan, case.report, case.asking and case.asking.path)
+            if path
+        }
+        return {path: why for path, why in self.explained.items() if path not in used}
 
 
 def last_moment(reader: Reader) -> str:
@@ -558,7 +580,7 @@ def status(site: Site) -> Status:
         paused=config.daemon.paused,
         waits=waits,
         stuck=tuple(stuck),
-        cases=tuple(sorted(cases, key=lambda c: (not c.waits_for_you, c.asking is None, c.since))),
+        cases=tuple(sorted(cases, key=_turn)),
         earlier=earlier,
         unaccepted=tuple(site.unaccepted),
         explained=unusable,
@@ -573,6 +595,10 @@ def status(site: Site) -> Status:
             sum(one.unknown for one in calls),
         ),
     )
+
+
+def _turn(case: CaseLine) -> tuple[bool, bool, bool, str]:
+    return not case.waits_for_you, case.asking is None, case.is_to_merge, case.since
 
 
 def unchanging(found: Status) -> Status:
@@ -618,10 +644,8 @@ def ended_about(site: Site, text: str, known: Collection[str]) -> list[CaseLine]
 
 
 def plans(site: Site) -> list[CaseLine]:
-    """Return what awaits a decision: what is asked first, then plans; of each the oldest first."""
-    cases = status(site).cases
-    # a request that is being planned may wait for you, but not for a decision
-    return [case for case in cases if case.waits_for_you and not (case.needs and case.is_drafted)]
+    """Return what waits for you: what is asked, then plans, then branches to merge."""
+    return status(site).waiting
 
 
 def show(site: Site, ident: str) -> ShownCase:

@@ -16,7 +16,7 @@ def changed_words(number: int) -> str:
 
 def next_step(case: CaseLine) -> str:
     """Return the commands for a branch that is neither merged nor dropped; else an empty string."""
-    if case.state is not State.COMPLETED or case.intent or not case.commit or case.became:
+    if case.intent or not case.is_to_merge:
         return ""
     ident = case.request_id
     return f"placet diff {ident}, placet merge {ident}"
@@ -110,9 +110,13 @@ def _progress(found: Progress) -> str:
 
 
 def kind(case: CaseLine) -> str:
-    """Return what waits of a case: a question, a wider scope, or which revision of a plan."""
+    """Return what waits of a case, such as a question or which revision of a plan."""
     if case.asking is not None:
         return "a question" if case.asking.kind == "question" else "a wider scope"
+    if case.is_to_merge:
+        return "a branch to merge"
+    if case.is_drafted:
+        return "a request"
     revision = f"revision {case.revision}"
     if case.state is not State.FAILED:
         return revision

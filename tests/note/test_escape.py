@@ -14,6 +14,7 @@ from placet.note.escape import (
     unescaped_comments,
     unescaped_heading,
     unescaped_text,
+    with_code,
 )
 
 
@@ -56,6 +57,15 @@ def test_only_printed_code_blocks_keep_their_meaning() -> None:
     assert lines[:3] == ["```python", "# a", "```"]
     assert not [line for line in lines[3:] if line.startswith(("```", "#"))]
     assert unescaped_text(lines) == text
+
+
+def test_inline_code_of_a_sentence_stays_code() -> None:
+    assert with_code("Run `a_b` *now* [[x]]") == "Run `a_b` \\*now\\* \\[\\[x\\]\\]"
+    assert with_code("1000. a `b") == "1000\\. a \\`b"
+    for acts in ("`= dv.pages()`", "`$= 1`", "`` `= x` ``"):
+        shown = with_code(f"Run {acts} and `b`")
+        assert shown.count("`") == shown.count("\\`"), shown
+    assert with_code("`<% x %>`") == "`< % x %>`"
 
 
 def test_fence_is_longer_than_its_content() -> None:

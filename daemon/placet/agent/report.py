@@ -39,6 +39,7 @@ from placet.note.escape import (
     literal,
     paragraphs,
     sentence,
+    with_code,
 )
 from placet.note.frontmatter import Frontmatter, new_note
 from placet.note.hidden_text import shortened, visible
@@ -236,7 +237,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
     """Return the Failure Report as a note; `facts` are those of its row in the journal."""
     case = at.case
     first, *rest = what_happened(facts, at.plan, at.rows)
-    summary = [first, literal(error_of(ended)), *rest]
+    summary = [first, with_code(error_of(ended)), *rest]
     if cause := _cause(ended):
         summary.insert(0, cause)
     helpful = advice(ended.end, at.rows, ended.error_type)
@@ -287,7 +288,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
 def _cause(ended: MissionResult) -> str:
     """Return what the agent could not get past, in words; "" if the end itself says it."""
     what = str((ended.error or {}).get("error", ""))
-    return "" if not what or what in ended.detail else f"Not done: {literal(what)}"
+    return "" if not what or what in ended.detail else f"Not done: {with_code(what)}"
 
 
 def error_of(ended: MissionResult) -> str:

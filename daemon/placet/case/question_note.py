@@ -32,6 +32,7 @@ from placet.note.escape import (
     literal,
     paragraphs,
     unescaped_text,
+    with_code,
 )
 from placet.note.frontmatter import new_note, read_note, stamp, written_value
 from placet.note.hidden_text import drawn
@@ -105,7 +106,7 @@ def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes
         "",
     ]
     if asked.why.strip():
-        lines += [f"**Why**: {literal(asked.why)}", ""]
+        lines += [f"**Why**: {with_code(asked.why)}", ""]
     if asked.options:
         lines += ["## Options", "", *(f"- [ ] {literal(option)}" for option in asked.options), ""]
     lines += [f"> [!tip] {HOW_TO_ANSWER}", ""]
@@ -132,7 +133,7 @@ def amendment_note(
     lines = [
         difference(first, wider),
         "",
-        f"**Why**: {literal(asked.why)}",
+        f"**Why**: {with_code(asked.why)}",
         "",
         *danger_lines(wider),
         "",

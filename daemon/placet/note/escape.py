@@ -279,7 +279,22 @@ def cell(text: str) -> str:
 
 def literal(text: str) -> str:
     """Return `text` on one line, with a backslash before each character with a special meaning."""
-    return _LIST.sub(r"\1\\\2", _MEANS.sub(r"\\\1", _without_fields(_plain(one_line(text)))))
+    return _LIST.sub(r"\1\\\2", _meaningless(_without_fields(_plain(one_line(text)))))
+
+
+def _meaningless(line: str) -> str:
+    return _MEANS.sub(r"\\\1", line)
+
+
+def with_code(text: str) -> str:
+    """Return `text` on one line like `literal`, but with its inline code kept as code.
+
+    Code that a plug-in may run (ACTS) becomes plain text instead.
+    """
+    line = _without_fields(_plain(one_line(text)))
+    acts = any(ACTS.match(line, run.end()) for run in RUN.finditer(line))
+    shown = _meaningless(line) if acts else _outside_code(line, _meaningless)
+    return _LIST.sub(r"\1\\\2", shown)
 
 
 def paragraphs(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import secrets
 import stat
 import threading
@@ -18,7 +19,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import click
 from itsdangerous import BadSignature, URLSafeTimedSerializer
@@ -296,6 +297,11 @@ class Door:
         """
         return f"__Host-placet-{self.port}" if https else f"placet-{self.port}"
 
+    @property
+    def wanted(self) -> str:
+        """The name of the cookie with the page that was asked for before the login."""
+        return f"placet-{self.port}-wanted"
+
     def comes_from_us(self, headers: Headers) -> bool:
         """Return whether a page of this board sent a form."""
         host = headers.get("host", "").lower()
@@ -389,7 +395,12 @@ class Guarded:
         if session is None and path != "/login" and not path.startswith("/static/"):
             if path == "/live":
                 return PlainTextResponse("log in", 401)
-            return RedirectResponse("/login", 303)
+            answer = RedirectResponse("/login", 303)
+            if request.method == "GET" and _LEADS_TO.fullmatch(quote(path)):
+                answer.set_cookie(
+                    self.door.wanted, quote(path), LINK_S, httponly=True, samesite="strict"
+                )
+            return answer
         return None
 
     async def _refused_form(self, request: Request, session: Session | None) -> Response | None:
@@ -469,15 +480,24 @@ def browser_name(agent: str) -> str:
     return f"{name} on {system}" if system else name
 
 
-def logged_in(door: Door, login: str, *, https: bool, agent: str = "") -> Response | None:
+_LEADS_TO = re.compile(r"/(new|numbers|journal|browsers|r/[\w.%-]+)", re.ASCII)
+"""The pages that a login leads to. A server on another port could have planted any address."""
+
+
+def logged_in(
+    door: Door, login: str, *, https: bool, agent: str = "", wanted: str = ""
+) -> Response | None:
     """Return the response that opens a session, None for an invalid link.
 
-    With `https`, which a proxy speaks, the browser sends the cookie over https only.
+    With `https`, which a proxy speaks, the browser sends the cookie over https only. It leads to
+    the page that was `wanted`, else to the board.
     """
     token = door.tokens.session_for(login, browser_name(agent))
     if token is None:
         return None
-    answer = RedirectResponse("/", 303)
+    answer = RedirectResponse(wanted if _LEADS_TO.fullmatch(wanted) else "/", 303)
+    if wanted:
+        answer.delete_cookie(door.wanted)
     answer.set_cookie(
         door.cookie(https=https),
         token,

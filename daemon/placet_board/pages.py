@@ -501,7 +501,8 @@ def _login(board: Board, request: Request) -> Response:
     https = request.headers.get("origin", "").startswith("https:")
     agent = request.headers.get("user-agent", "")
     link = _fields(request).get("link", "")
-    if answer := logged_in(board.door, link, https=https, agent=agent):
+    wanted = request.cookies.get(board.door.wanted, "")
+    if answer := logged_in(board.door, link, https=https, agent=agent, wanted=wanted):
         return answer
     if board.door.count_failure():
         return refusal("Too many tries. Wait a minute.", 429, {"retry-after": "60"})

@@ -412,6 +412,19 @@ def test_login_link_works_once_before_it_expires(board: Served, tokens: Tokens) 
     assert not second.cookies
 
 
+def test_login_leads_to_the_page_that_was_wanted(board: Served, tokens: Tokens) -> None:
+    browser = Browser(board.port)
+    assert browser.get(PLAN_PAGE).header("location") == "/login"
+    answer = browser.post("/login", {"link": tokens.login("Anna")})
+    assert answer.headers[[name for name, _ in answer.headers].index("location")][1] == PLAN_PAGE
+    # another server of this machine can plant a cookie
+    name = next(one for one in browser.cookies if one.endswith("-wanted"))
+    for planted in ("//evil.example/", "https://evil.example/r/x", "/r/x?y", "/\\evil", "/login"):
+        thief = Browser(board.port, {name: planted})
+        answer = thief.post("/login", {"link": tokens.login("Anna")})
+        assert ("location", "/") in answer.headers, planted
+
+
 def test_concurrent_logins_with_one_link_open_one_session(board: Served, tokens: Tokens) -> None:
     link, codes = tokens.login("Anna"), []
 

@@ -72,10 +72,14 @@ def _parser() -> MarkdownIt:
     )
     parser.core.ruler.push("callouts", lambda state: _callouts(state.tokens))
     parser.core.ruler.push("cells", lambda state: _cells(state.tokens))
+    parser.core.ruler.push("levels", lambda state: _levels(state.tokens))
     parser.add_render_rule("fence", _fence)
-    parser.add_render_rule("table_open", lambda *_: '<div class="wide"><table>\n')
+    parser.add_render_rule("table_open", lambda *_: f"{_WIDE}<table>\n")
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return parser
+
+
+_WIDE = '<div class="wide" tabindex="0" role="region" aria-label="Table">'
 
 
 def _fence(
@@ -128,6 +132,17 @@ def _cells(tokens: Sequence[Token]) -> None:
             token.attrSet("class", str(style).replace("text-align:", "to-"))
 
 
+def _levels(tokens: Sequence[Token]) -> None:
+    """Nest headings below those of the page: the first is an h3, and no level is left out."""
+    above: list[int] = []
+    for token in tokens:
+        if token.type == "heading_open":
+            level = int(token.tag[1])
+            above = [*(one for one in above if one < level), level]
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, 2 + len(above))}"
+
+
 def _embolden(children: list[Token]) -> None:
     """Make the first line of a callout its title."""
     end = next(
@@ -148,7 +163,7 @@ MAX_LINE_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class PatchLine:
-    """A line: `kind` is added, removed, same, where or note.
+    """A line: `kind` is added, removed, same, where or header.
 
     `number` is the line's in the new file, of a removed one in the old file; 0 for none.
     """
@@ -232,8 +247,8 @@ _KINDS = {"+": "added", "-": "removed", " ": "same", "@": "where"}
 
 
 def _line(line: str, lexer: Lexer | None) -> PatchLine:
-    kind = _KINDS.get(line[:1], "note")
-    if lexer is None or kind in ("where", "note") or len(line) > MAX_LINE_CHARS:
+    kind = _KINDS.get(line[:1], "header")
+    if lexer is None or kind in ("where", "header") or len(line) > MAX_LINE_CHARS:
         return PatchLine(kind, escape(line))
     coloured = highlight(line[1:], lexer, _FORMATTER).rstrip("\n")
     return PatchLine(kind, escape(line[:1]) + Markup(coloured))  # noqa: S704 - pygments escapes

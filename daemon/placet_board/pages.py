@@ -234,6 +234,13 @@ def ago(moment: str) -> Markup:
     )
 
 
+def lasting(moment: str) -> Markup:
+    """Return for how long something has lasted, as `ago`; the script leaves the words alone."""
+    return Markup('<span title="{}">for <time datetime="{}">{}</time></span>').format(
+        local(moment), moment, age(age_s(moment))
+    )
+
+
 def prose(text: str) -> Markup:
     """Return a sentence as HTML, with what stands between backticks as code."""
     parts = seen_name(text).split("`")
@@ -276,6 +283,7 @@ def _templates() -> Environment:
         "dollars": dollars,
         "money": money,
         "ago": ago,
+        "lasting": lasting,
         "prose": prose,
         "path": path_html,
         "span": _long,

@@ -454,7 +454,8 @@ def _texts(found: ShownCase) -> dict[str, dict[str, Any] | None]:
     for name, text in (("report", found.report_text), ("request", found.request_text)):
         notes[name] = None
         if text:
-            body = unmarked(read_note(text.encode()).body)
+            body = unmarked(read_note(text.encode()).body).lstrip()
+            body = re.sub(r"\A# .*\n", "", body)  # the page has that title
             notes[name] = {"html": html_of(_with_code(body)), "raw": seen(text)}
     return notes
 

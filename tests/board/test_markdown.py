@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from copy import copy, deepcopy
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from markupsafe import Markup, escape
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+import placet_board
 from boardhttp import elements, served
 from payloads import HIDDEN, payloads
 from placet.case.life_cycle import State
@@ -57,7 +59,8 @@ TAGS_OF_TEXTS = {
         ],
         (),
     ),
-    **dict.fromkeys(("div", "blockquote", "th", "td", "span"), ("class",)),
+    **dict.fromkeys(("blockquote", "th", "td", "span"), ("class",)),
+    "div": ("aria-label", "class", "role", "tabindex"),
     "ol": ("start",),
     "pre": ("tabindex",),
     "code": (),
@@ -72,6 +75,12 @@ ADDRESS = re.compile(
     r"|new|numbers|login|browsers"
     r"|journal(\.csv|/trace/[\w.~%-]+)?(\?[\w.~%&=-]*)?|r/[\w.~%-]+(/\w+)?)?"
 )
+FILES = Path(placet_board.__file__).parent
+DIFF_STYLES = {
+    *("tree", "numbers", "plus", "minus", "changed", "file", "diff", "quiet"),
+    *("added", "removed", "where"),
+}
+"""The classes of a difference that have a style wherever they stand."""
 FRAGMENTS = {"#main", *(f"#file-{number}" for number in range(10))}
 HARMLESS = "harmless"
 NOW = "2026-11-23T04:00:00Z"
@@ -418,6 +427,28 @@ def test_sweep_of_payloads_changes_no_page_elements(
         for text in payloads():
             assert shape(board, name, values, text) == expected, (name, text)
     print(f"{len(payloads())} texts in each place of {len(pages)} pages")
+
+
+def test_headings_of_a_note_nest_below_the_page() -> None:
+    html = html_of("# a\n\n### b\n\n## c\n\n# d\n\ne\n---\n")
+    assert re.findall(r"<(h\d)>(\w)</\1>", html) == [
+        ("h3", "a"), ("h4", "b"), ("h4", "c"), ("h3", "d"), ("h4", "e")
+    ]  # fmt: skip
+
+
+def test_wide_table_can_be_scrolled_by_keyboard() -> None:
+    html = html_of("| a | b |\n|---|---|\n| 1 | 2 |\n")
+    assert '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>' in html
+
+
+def test_difference_takes_no_style_of_other_parts() -> None:
+    css = (FILES / "static/board.css").read_text()
+    binary = "diff --git a/x.png b/x.png\nnew file mode 100644\nBinary files a/x and b/x differ\n"
+    kinds = {line.kind for file in patch_of(binary).files for line in file.lines}
+    template = (FILES / "templates/diff.html").read_text()
+    named = set(re.findall(r'class="([\w-]+)"', template))
+    alone = set(re.findall(r"(?:^|[,}]\s*)\.([\w-]+)(?=\s*[,{])", css, re.MULTILINE))
+    assert (kinds | named) & alone <= DIFF_STYLES
 
 
 def test_rendered_patch_contains_only_highlighting_spans() -> None:

@@ -345,6 +345,37 @@ def test_trace_page_tells_request_history_in_order(browser: Browser) -> None:
 # --- one request
 
 
+def test_request_in_work_says_for_how_long(browser: Browser) -> None:
+    assert re.search(r'class="meta">.*<span title="[^"]+">for <time', browser.get("/r/again"))
+    assert re.search(r'class="meta">.*ago</time>', browser.get("/r/done"))
+
+
+def test_track_of_dots_has_its_words_as_title(browser: Browser) -> None:
+    assert re.search(r'role="img" aria-label="(Done: [^"]+)" title="\1"', browser.get("/r/done"))
+
+
+def test_each_history_line_is_time_and_one_text(browser: Browser) -> None:
+    for path in ("/r/done", "/journal/trace/done"):
+        page = browser.get(path)
+        lines = re.findall(r"<li[^>]*>(.*?)</li>", page[page.index('<ol class="story">') :])
+        assert len(lines) > 5
+        for line in lines:  # a third element would be a line of its own, in the column of times
+            depths = [tag for tag, _ in top_elements(line)]
+            assert depths == ["span", "span"], line
+
+
+def top_elements(text: str) -> list[tuple[str, str]]:
+    """Return the elements and bare texts of a piece of HTML that lie in no other."""
+    found: list[tuple[str, str]] = []
+    open_ = 0
+    for close, tag, word in re.findall(r"<(/?)(\w+)[^>]*>|([^<>]+)", text):
+        if not open_ and (word.strip() or (tag and not close)):
+            found.append((tag or "text", word))
+        if tag and tag != "wbr":
+            open_ += -1 if close else 1
+    return found
+
+
 def test_request_page_lists_iterations_with_tool_calls(browser: Browser) -> None:
     page = browser.get("/r/done")
     work = page[page.index("The mission, iteration by iteration") :]

@@ -111,6 +111,9 @@ _FACTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     Action.TOOL_REFUSED: _tool_called,
     Action.GIT_COMMITTED: lambda d: f"{_short(d['commit'])} on {d['branch']}",
     Action.GIT_BRANCH_CREATED: lambda d: f"{d['branch']} from {_short(d['base'])}",
+    Action.GIT_RAN: lambda d: (
+        f"{d['operation']}, {d['duration_ms']} ms" + (f": {d['stderr']}" if "stderr" in d else "")
+    ),
 }
 
 

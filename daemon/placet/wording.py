@@ -44,6 +44,13 @@ def megabytes(number: float) -> str:
     return f"{number / 1e6:.1f} MB"
 
 
+def file_size(number: int) -> str:
+    """Return the size of a file: `812 bytes`, `3.1 kB`, `2.4 MB`."""
+    if number < 1000:
+        return counted(number, "byte")
+    return f"{number / 1000:.1f} kB" if number < 1_000_000 else megabytes(number)
+
+
 def duration(seconds: float) -> str:
     """Return seconds as text: whole minutes from two on."""
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from markdown_it import MarkdownIt
@@ -16,11 +15,6 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_for_filename
-from pygments.util import ClassNotFound
 
 from placet.client.texts import harmless
 from placet.note.hidden_text import visible
@@ -151,114 +145,3 @@ def _embolden(children: list[Token]) -> None:
     )
     children.insert(end, Token("strong_close", "strong", -1))
     children.insert(0, Token("strong_open", "strong", 1))
-
-
-MAX_LINES = 3_000
-"""Maximum lines of a difference on a page; `placet diff` shows all."""
-FOLDED_FROM = 250
-"""Lines of a file's difference that are folded at first if there are more."""
-MAX_LINE_CHARS = 500
-"""Longest line with syntax colours, in characters."""
-
-
-@dataclass(frozen=True, slots=True)
-class PatchLine:
-    """A line: `kind` is added, removed, same, where or header.
-
-    `number` is the line's in the new file, of a removed one in the old file; 0 for none.
-    """
-
-    kind: str
-    html: Markup
-    number: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PatchFile:
-    """The lines of one file's difference."""
-
-    name: str
-    lines: tuple[PatchLine, ...]
-
-    def count(self, kind: str) -> int:
-        """Return the number of lines of a kind."""
-        return sum(line.kind == kind for line in self.lines)
-
-    @property
-    def is_large(self) -> bool:
-        """Return whether the file's lines are folded at first."""
-        return len(self.lines) > FOLDED_FROM
-
-    @property
-    def bar(self) -> str:
-        """Five letters that say how much was added (`a`) and removed (`r`), `-` for no more."""
-        added, removed = self.count("added"), self.count("removed")
-        total = max(added + removed, 5)
-        filled = [round(number * 5 / total) or int(number > 0) for number in (added, removed)]
-        return f"{'a' * filled[0]}{'r' * filled[1]}-----"[:5]
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A difference by file; `cut` lines are not shown."""
-
-    files: tuple[PatchFile, ...]
-    cut: int
-
-    @property
-    def folders(self) -> dict[str, list[tuple[int, PatchFile]]]:
-        """The files by folder, in the order of their names, each with its place in `files`."""
-        found: dict[str, list[tuple[int, PatchFile]]] = {}
-        for at, file in sorted(enumerate(self.files), key=lambda one: one[1].name.split("/")):
-            found.setdefault(file.name.rpartition("/")[0], []).append((at, file))
-        return found
-
-
-_HUNK = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})")
-
-
-def patch_of(text: str) -> Patch:
-    """Return git's unified difference by file, with syntax colours."""
-    lines = seen(text).removesuffix("\n").split("\n")
-    files: list[tuple[str, list[PatchLine]]] = []
-    lexer: Lexer | None = None
-    in_hunk = False
-    old = new = 0
-    for line in lines[:MAX_LINES]:
-        if line.startswith("diff --git "):
-            name = line.rpartition(" b/")[2]
-            files.append((name, []))
-            lexer, in_hunk = _lexer(name), False
-        elif files:
-            in_hunk = in_hunk or line.startswith("@@")
-            if hunk := _HUNK.match(line):
-                old, new = int(hunk[1]), int(hunk[2])
-            if in_hunk or line.startswith(("new file", "deleted file", "Binary", "rename")):
-                shown = _line(line, lexer if in_hunk else None)
-                number = {"added": new, "same": new, "removed": old}.get(shown.kind, 0)
-                files[-1][1].append(replace(shown, number=number))
-                old += shown.kind in ("same", "removed")
-                new += shown.kind in ("same", "added")
-    cut = max(0, len(lines) - MAX_LINES)
-    return Patch(tuple(PatchFile(name, tuple(found)) for name, found in files), cut)
-
-
-_KINDS = {"+": "added", "-": "removed", " ": "same", "@": "where"}
-
-
-def _line(line: str, lexer: Lexer | None) -> PatchLine:
-    kind = _KINDS.get(line[:1], "header")
-    if lexer is None or kind in ("where", "header") or len(line) > MAX_LINE_CHARS:
-        return PatchLine(kind, escape(line))
-    coloured = highlight(line[1:], lexer, _FORMATTER).rstrip("\n")
-    return PatchLine(kind, escape(line[:1]) + Markup(coloured))  # noqa: S704 - pygments escapes
-
-
-_FORMATTER = HtmlFormatter(nowrap=True, classprefix="s-")
-
-
-def _lexer(name: str) -> Lexer | None:
-    try:
-        return get_lexer_for_filename(name, stripnl=False)
-    except ClassNotFound:
-        return None

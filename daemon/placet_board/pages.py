@@ -20,6 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import (
@@ -38,6 +39,7 @@ from placet.case.life_cycle import State
 from placet.case.story import Story, Verbosity, facts
 from placet.client.cases import CaseLine, Progress, Status, age_s, ended_about, status
 from placet.client.decisions import NotAsRead
+from placet.client.difference import changed_picture
 from placet.client.site import ANSWER_S, Site, find
 from placet.client.texts import hint_of, json_text, shown_time
 from placet.client.words import model_line, turn
@@ -54,6 +56,7 @@ from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
 from placet_board.passkeys import add_passkey, passkeys_page
 from placet_board.request_page import (
     Track,
+    changed_file,
     chip_of,
     failure_words,
     in_full,
@@ -348,6 +351,9 @@ class Board:
         return HTMLResponse(text, code)
 
 
+Page = Callable[[Board, Request], Response]
+
+
 def application(board: Board) -> ASGIApp:
     """Return the board behind its guard."""
 
@@ -356,14 +362,16 @@ def application(board: Board) -> ASGIApp:
         board.live.start()
         yield
 
-    def route(path: str, page: Callable[[Board, Request], Response], *methods: str) -> Route:
+    def route(path: str, page: Page, *methods: str, middleware: Sequence[Middleware] = ()) -> Route:
         def answered(request: Request) -> Response:
             return _answered(board, request, page)
 
-        return Route(path, answered, methods=list(methods or ("GET",)))
+        return Route(path, answered, methods=list(methods or ("GET",)), middleware=middleware)
 
     async def live(request: Request) -> Response:
         return _live(board, request)
+
+    packed = [Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)]
 
     app = Starlette(
         routes=[
@@ -374,15 +382,20 @@ def application(board: Board) -> ASGIApp:
             route("/passkeys", _passkeys, "POST"),
             route("/r/{ident}", _request),
             route("/r/{ident}/{name}", _act, "POST"),
-            *(route(path, page) for path, page in PAGES.items()),
+            route("/r/{ident}/pictures/{generation:int}/{number:int}", _picture),
+            route("/r/{ident}/changes/pictures/{blob}", _changed_picture),
+            *(route(path, page, middleware=packed) for path, page in PACKED.items()),
             Route("/live", live, methods=["GET"]),
-            Mount("/static", StaticFiles(packages=[("placet_board", "static")])),
+            Mount(
+                "/static",
+                StaticFiles(packages=[("placet_board", "static")]),
+                middleware=packed,
+            ),
         ],
         lifespan=lifespan,
         exception_handlers={HTTPException: _no_page},
     )
-    # `/live` is not compressed: Starlette leaves event streams as they are
-    return Guarded(GZipMiddleware(app, minimum_size=1000, compresslevel=6), board.door)
+    return Guarded(app, board.door)
 
 
 def _no_page(_: Request, error: Exception) -> Response:
@@ -391,9 +404,7 @@ def _no_page(_: Request, error: Exception) -> Response:
     return refusal("There is no such page.", error.status_code, error.headers)
 
 
-def _answered(
-    board: Board, request: Request, page: Callable[[Board, Request], Response]
-) -> Response:
+def _answered(board: Board, request: Request, page: Page) -> Response:
     """Return a page; an error that you can act on becomes a page that says so."""
     try:
         return page(board, request)
@@ -835,10 +846,23 @@ def _picture(board: Board, request: Request) -> Response:
     return Response(data, media_type="image/png")
 
 
-PAGES: Mapping[str, Callable[[Board, Request], Response]] = {
+def _change(board: Board, request: Request) -> Response:
+    ident = request.path_params["ident"]
+    file = changed_file(board.site(request), ident, request.path_params["at"])
+    return board.page(request, "change.html", ident=ident, file=file)
+
+
+def _changed_picture(board: Board, request: Request) -> Response:
+    where = request.path_params
+    found = changed_picture(board.site(request), where["ident"], where["blob"])
+    return Response(found.data, media_type=found.kind)
+
+
+PACKED: Mapping[str, Page] = {
     "/numbers": _numbers,
     "/journal": _journal,
     "/journal.csv": _journal_csv,
     "/journal/trace/{ident}": _trace,
-    "/r/{ident}/pictures/{generation:int}/{number:int}": _picture,
+    "/r/{ident}/changes/{at:int}": _change,
 }
+"""The pages that are sent compressed: none of them has a form's token, whose length could tell."""

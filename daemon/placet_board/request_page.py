@@ -31,13 +31,13 @@ from placet.chat.messages import Purpose
 from placet.client.branches import (
     also_undone,
     became_now,
-    diff,
     merge_outlook,
     tip_of,
     told_branch,
 )
 from placet.client.cases import Asked, CaseLine, ShownCase, progress, show
 from placet.client.decisions import Proposal, proposal
+from placet.client.difference import difference
 from placet.client.notes import asks_for_more
 from placet.client.site import Site, find
 from placet.disk.errors import Unreadable
@@ -57,7 +57,8 @@ from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, agent_steps
 from placet.wording import at_most, counted, dollars
 from placet_board.actions import digest_of_names
-from placet_board.markdown import Patch, html_of, patch_of, seen
+from placet_board.difference import Patch, PatchFile, patch_of
+from placet_board.markdown import html_of, seen
 from placet_board.passkeys import signing
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -625,11 +626,22 @@ def _tip(site: Site, ident: str) -> str:
 
 def _patch(site: Site, ident: str) -> tuple[Patch | None, UserError | None]:
     try:
-        return patch_of(diff(site, ident, told_branch)[0]), None
+        return patch_of(difference(site, ident)), None
     except UserError as error:
         return None, error
     except PlacetError as error:
         return None, UserError(str(error))
+
+
+def changed_file(site: Site, ident: str, at: int) -> PatchFile:
+    """Return one file of a mission's difference, with its lines.
+
+    Raises UserError (exit code 3) if there is none at that place.
+    """
+    for file in patch_of(difference(site, ident), at).files:
+        if file.at == at:
+            return file
+    raise UserError("The difference has no such file.", "Go back to the request.", exit_code=3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from copy import copy, deepcopy
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,7 +15,6 @@ from markupsafe import Markup, escape
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-import placet_board
 from boardhttp import elements, served
 from payloads import HIDDEN, payloads
 from placet.case.life_cycle import State
@@ -29,8 +27,9 @@ from placet_board.actions import Refused
 from placet_board.address import Address
 from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in
 from placet_board.command import tell_link
+from placet_board.difference import PatchFile, PatchLine
 from placet_board.live import Live
-from placet_board.markdown import MAX_NESTING, PatchLine, html_of, patch_of, seen, seen_name
+from placet_board.markdown import MAX_NESTING, html_of, seen, seen_name
 from placet_board.pages import Board, Card, Column, path_html, prose
 from placet_board.passkeys import Signing
 from placet_board.request_page import Can, Track, request_page
@@ -73,14 +72,9 @@ CLASSES = {
 ADDRESS = re.compile(
     r"/(static/(board\.(css|js)|charts\.css|icon\.svg|icon-180\.png|board\.webmanifest)"
     r"|new|numbers|login|browsers"
-    r"|journal(\.csv|/trace/[\w.~%-]+)?(\?[\w.~%&=-]*)?|r/[\w.~%-]+(/\w+)?)?"
+    r"|journal(\.csv|/trace/[\w.~%-]+)?(\?[\w.~%&=-]*)?|r/[\w.~%-]+(/\w+)?"
+    r"|r/[\w.~%-]+/changes/(\d+|pictures/[\w.~%-]+)|r/[\w.~%-]+#file-\d)?"
 )
-FILES = Path(placet_board.__file__).parent
-DIFF_STYLES = {
-    *("tree", "numbers", "plus", "minus", "changed", "file", "diff", "quiet"),
-    *("added", "removed", "where"),
-}
-"""The classes of a difference that have a style wherever they stand."""
 FRAGMENTS = {"#main", *(f"#file-{number}" for number in range(10))}
 HARMLESS = "harmless"
 NOW = "2026-11-23T04:00:00Z"
@@ -373,6 +367,8 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         "portals": ["x"],
     }
     error = {"error": UserError("x", "x"), "typed": ["x"]}
+    line = PatchLine("added", escape("x"), 1)
+    changed = PatchFile(0, "x", 1, 0, 5_000, (line,), "x", (("x", "x"),))
     browsers = {"browsers": {"x": LoggedIn("x", "x", NOW)}, "mine": "x"}
     signer = Signer("x", b"x", "x", "x")
     passkeys = {"found": [(signer, True), (signer, False)], "why": "x", "user": "x"}
@@ -385,6 +381,7 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         ("index.html", index),
         ("new.html", new),
         ("error.html", error),
+        ("change.html", {"ident": "x", "file": changed}),
         ("asked.html", {"path": "x", "ident": "x", "daemon": True}),
         ("browsers.html", {**browsers, "passkeys": None}),
         ("browsers.html", {**browsers, "passkeys": passkeys}),
@@ -439,30 +436,6 @@ def test_headings_of_a_note_nest_below_the_page() -> None:
 def test_wide_table_can_be_scrolled_by_keyboard() -> None:
     html = html_of("| a | b |\n|---|---|\n| 1 | 2 |\n")
     assert '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>' in html
-
-
-def test_difference_takes_no_style_of_other_parts() -> None:
-    css = (FILES / "static/board.css").read_text()
-    binary = "diff --git a/x.png b/x.png\nnew file mode 100644\nBinary files a/x and b/x differ\n"
-    kinds = {line.kind for file in patch_of(binary).files for line in file.lines}
-    template = (FILES / "templates/diff.html").read_text()
-    named = set(re.findall(r'class="([\w-]+)"', template))
-    alone = set(re.findall(r"(?:^|[,}]\s*)\.([\w-]+)(?=\s*[,{])", css, re.MULTILINE))
-    assert (kinds | named) & alone <= DIFF_STYLES
-
-
-def test_rendered_patch_contains_only_highlighting_spans() -> None:
-    for text in payloads():
-        for name in ("a.py", "a.html", "a.md", "a.js", text.replace("\n", " ")):
-            lines = "\n".join(f"{sign}{line}" for line in text.split("\n") for sign in "+- ")
-            patch = patch_of(
-                f"diff --git a/{name} b/{name}\nnew file mode 1\n@@ {text}\n{lines}\n\\ {text}"
-            )
-            for line in (line for file in patch.files for line in file.lines):
-                for tag, attributes in elements(str(line.html)):
-                    assert tag == "span", line
-                    assert set(attributes) == {"class"}, line
-                    assert re.fullmatch(r"s-\w+( s-\w+)*", attributes["class"] or ""), line
 
 
 def test_qr_code_is_shown_only_if_it_fits(

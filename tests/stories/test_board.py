@@ -25,7 +25,7 @@ from tests.stories.realplans import PLANS
 
 from boardhttp import Served
 from boardhttp import served as board
-from boardkit import ask, board_vault, planned
+from boardkit import FIX, ask, board_vault, planned
 from gitkit import git, settle_home
 from vaultkit import ME, TestVault, meddling, running, until
 
@@ -42,6 +42,16 @@ FLAGS = (
 )
 WIDTHS = {390: 844, 1440: 900}
 PATIENCE_MS = 12_000
+NAMES = "".join(f"    {n}: 'a name that is number {n}',\n" for n in range(2000))
+NAMED = [
+    {"calls": [("write_file", {"path": "src/app/search.py", "content": f"N = {{\n{NAMES}}}\n"})]},
+    {
+        "calls": [
+            ("complete_step", {"step": 1, "summary": "Done."}),
+            ("finish", {"summary": "Done."}),
+        ]
+    },
+]
 
 
 @dataclass
@@ -90,6 +100,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             word = re.sub(r"[^a-z0-9]+", "-", title.lower())[:20]
             reply = [{"calls": [("submit_plan", plan)]}]
             vault.script(("plan", reply), request=f"{word}*", more=True)
+        plan = [{"calls": [("submit_plan", FIX)]}]
+        vault.script(("plan", plan), ("execute", NAMED), request="names", more=True)
         with (
             meddling(),  # a merge on the board is a person's
             running(vault),
@@ -194,7 +206,7 @@ def test_request_goes_from_form_to_merge_and_undo(seen: Seen, width: int) -> Non
         expect(plan.locator("#state .state")).to_have_text("Done")
         expect(plan.get_by_text("Approved.", exact=True)).to_have_count(0)
         expect(plan.locator(".page > [data-live]").nth(1)).to_have_attribute("id", "report")
-        expect(plan.locator(".diff .added .s-kn").first).to_be_attached()
+        expect(plan.locator(".diff .added .s-k").first).to_be_attached()
         colour = plan.locator(".diff .added").first.evaluate(
             "e => getComputedStyle(e).backgroundColor"
         )
@@ -460,6 +472,23 @@ def test_keyboard_alone_completes_whole_workflow(seen: Seen) -> None:
             page.keyboard.press("Enter")
             expect(page.locator("#state .state")).to_have_text(then)
     until(lambda: ident in {row["entity_id"] for row in seen.vault.rows("pr.reverted")}, ident)
+
+
+def test_long_file_is_fetched_when_it_is_opened(seen: Seen) -> None:
+    ident = planned(seen.vault, "Names")
+    seen.vault.approve(ident)
+    until(lambda: ident in {r["entity_id"] for r in seen.vault.rows("execution.completed")}, ident)
+    with seen.context() as context:
+        page = opened(context, seen, f"/r/{ident}")
+        page.locator(".file summary").click()
+        expect(page.locator(".file pre.diff .added")).to_have_count(2002)
+    with seen.context(java_script_enabled=False) as context:
+        page = opened(context, seen, f"/r/{ident}")
+        page.locator(".file summary").click()
+        page.get_by_role("link", name="Show 2,00").click()
+        expect(page.locator("pre.diff .added")).to_have_count(2002)
+        page.get_by_role("link", name=ident).click()
+        expect(page).to_have_url(re.compile(f"/r/{ident}#file-0$"))
 
 
 # the browser's own bar is the other place

@@ -86,10 +86,18 @@ def diff(site: Site, ident: str, which: Which = open_branch) -> tuple[str, bytes
     For a branch that a person worked on further, or brought up to date, that is its difference
     from the default branch. Of a mission that is at work it is what was saved after its last turn.
     """
+    ends = compared(site, ident, which)
+    return diff_text(*ends), patch_bytes(*ends)
+
+
+def compared(site: Site, ident: str, which: Which = open_branch) -> tuple[Repo, str, str]:
+    """Return the repository and the two commits between which `diff` shows the changes.
+
+    Raises UserError as `mission_of`, and if the commits are gone.
+    """
     case = site.case(ident)
     if case.acting is State.RUNNING:
-        repo, base, saved = _saved_so_far(site, case)
-        return diff_text(repo, base, saved), patch_bytes(repo, base, saved)
+        return _saved_so_far(site, case)
     case, branch, repo = mission_of(site, ident, which)
     tip = resolve(repo, branch.ref) or resolve(repo, branch.tip)
     if tip is None or resolve(repo, branch.base) is None:
@@ -104,7 +112,7 @@ def diff(site: Site, ident: str, which: Which = open_branch) -> tuple[str, bytes
         and (since := merge_base(repo, tip, f"refs/heads/{into}")) not in (None, tip)
     ):
         base = since
-    return diff_text(repo, base, tip), patch_bytes(repo, base, tip)
+    return repo, base, tip
 
 
 def _saved_so_far(site: Site, case: Case) -> tuple[Repo, str, str]:

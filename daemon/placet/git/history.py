@@ -111,6 +111,19 @@ def content(repo: Repo, commit: str, path: str, *, max_bytes: int) -> bytes:
     return out if code in (0, -9) else b""
 
 
+def blob_sizes(repo: Repo, blobs: Sequence[str]) -> dict[str, int]:
+    """Return the sizes of those of these blobs that exist, in bytes."""
+    asked = "".join(f"{blob}\n" for blob in blobs).encode()
+    sizes = ask(repo, "cat-file", "--batch-check=%(objectsize)", stdin=asked).decode().splitlines()
+    found = zip(blobs, sizes, strict=True)
+    return {blob: int(size) for blob, size in found if size.isdecimal()}
+
+
+def blob_bytes(repo: Repo, blob: str, *, max_bytes: int) -> bytes:
+    """Return the content of a blob, cut after `max_bytes`."""
+    return run_git(place_of(repo), "cat-file", "blob", blob, max_bytes=max_bytes)[1]
+
+
 def digests_at(repo: Repo, rev: str, paths: Sequence[str]) -> dict[str, str]:
     """Return git's digests of those of these paths that are files in a commit."""
     if not paths:

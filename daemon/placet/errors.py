@@ -288,7 +288,7 @@ ENDS: Mapping[End, EndVerdict] = {
     ),
     End.STOPPED_BY_PERSON: EndVerdict(
         FailureClass.PERSON,
-        "You stopped it, or someone who can write the vault.",
+        "The mission was stopped.",
         "The mission was stopped on purpose; nothing needs a fix.",
     ),
     End.LEASE_LOST: EndVerdict(

@@ -66,6 +66,7 @@ def _parser() -> MarkdownIt:
     )
     parser.core.ruler.push("callouts", lambda state: _callouts(state.tokens))
     parser.core.ruler.push("cells", lambda state: _cells(state.tokens))
+    parser.core.ruler.push("links", lambda state: _links(state.tokens))
     parser.core.ruler.push("levels", lambda state: _levels(state.tokens))
     parser.add_render_rule("fence", _fence)
     parser.add_render_rule("table_open", lambda *_: f"{_WIDE}<table>\n")
@@ -124,6 +125,16 @@ def _cells(tokens: Sequence[Token]) -> None:
     for token in tokens:
         if token.type in ("th_open", "td_open") and (style := token.attrs.pop("style", None)):
             token.attrSet("class", str(style).replace("text-align:", "to-"))
+
+
+_LINK = re.compile(r"(?<!!)\[\[([^\[\]|]+)\]\]")
+
+
+def _links(tokens: Sequence[Token]) -> None:
+    """Show a wikilink by its name, without the brackets."""
+    for child in (child for token in tokens for child in token.children or ()):
+        if child.type == "text":
+            child.content = _LINK.sub(r"\1", child.content)
 
 
 def _levels(tokens: Sequence[Token]) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from markupsafe import Markup
+
 from placet.activity import Action, CommittedRow
 from placet.agent.record import ATTEMPT, CALL, LITERAL, PLACE, Begun, Key, Recorded, Replied
 from placet.case import approval
@@ -23,6 +25,7 @@ from placet.case.callout import (
     where_it_works,
 )
 from placet.case.case import Case
+from placet.case.explain import how_it_ended
 from placet.case.life_cycle import OPEN, State
 from placet.case.notes import body_of
 from placet.case.story import Story, Verbosity
@@ -48,6 +51,7 @@ from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.box import unmarked, without_box
 from placet.note.frontmatter import read_note
+from placet.note.outline import outline_of
 from placet.note.paths import Folder
 from placet.plan.comments import Comment, open_comments
 from placet.plan.differences import CHANGED
@@ -371,13 +375,16 @@ def request_page(site: Site, ident: str, *, origin: str = "") -> dict[str, Any]:
     if config is not None and (can.approve or can.widen):
         digest = plan.digest if plan is not None and can.approve else ""
         sign = signing(site, case, digest, origin, config.approval)
-    put_back, *put_back_more = _put_back(found, rows) or [""]
+    failure = how_it_ended(rows) if state in _OPEN_PLANS else ""
+    if state is State.FAILED and not failure:
+        failure = failure_words(found.failure)
+    put_back, *put_back_more = [""] if failure else _put_back(found, rows) or [""]
     return {
         "found": found,
         "chip": chip_of(found),
         "track": track_of(found),
         "stamp": _stamp(found),
-        "failure": failure_words(found.failure) if state is State.FAILED else "",
+        "failure": failure,
         "put_back": put_back,
         "put_back_more": html_of("\n\n".join(put_back_more)),
         "rejected": _rejected(case, rows) if state is State.REJECTED else "",
@@ -457,8 +464,33 @@ def _texts(found: ShownCase) -> dict[str, dict[str, Any] | None]:
         if text:
             body = unmarked(read_note(text.encode()).body).lstrip()
             body = re.sub(r"\A# .*\n", "", body)  # the page has that title
-            notes[name] = {"html": html_of(_with_code(body)), "raw": seen(text)}
+            parts = list(_parts(body)) if name == "report" else [("", html_of(body))]
+            notes[name] = {"parts": parts, "raw": seen(text)}
     return notes
+
+
+FOLDED = frozenset({
+    *("Commands Run", "Cost", "Branch", "Context"),
+    *("Next Steps", "Error Details", "Execution Context", "Work So Far"),
+})  # fmt: skip
+"""Sections of reports that are folded: the page has them as buttons, or few people read them."""
+
+
+def _parts(body: str) -> Iterator[tuple[str, Markup]]:
+    """Give a report in pieces; the first of each two is the title of a folded one, or empty."""
+    outline = outline_of(body)
+    shown: list[str] = []
+    for part in outline.parts(0, len(outline.lines), 2):
+        lines = outline.lines[max(part.at, 0) : part.end]
+        if part.level == 2 and part.title in FOLDED:
+            if shown:
+                yield "", html_of("\n".join(shown))
+            shown = []
+            yield part.title, html_of("\n".join(lines[1:]))
+        else:
+            shown += lines
+    if shown:
+        yield "", html_of("\n".join(shown))
 
 
 @dataclass(frozen=True, slots=True)

@@ -433,6 +433,12 @@ def test_headings_of_a_note_nest_below_the_page() -> None:
     ]  # fmt: skip
 
 
+def test_wikilink_is_shown_without_brackets() -> None:
+    assert html_of("See [[Redraw it]].") == "<p>See Redraw it.</p>\n"
+    for kept in ("![[a.png]]", "[[a|b]]", "`[[a]]`"):
+        assert kept.strip("`") in html_of(kept)
+
+
 def test_wide_table_can_be_scrolled_by_keyboard() -> None:
     html = html_of("| a | b |\n|---|---|\n| 1 | 2 |\n")
     assert '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>' in html

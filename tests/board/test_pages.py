@@ -390,6 +390,25 @@ def test_request_page_lists_iterations_with_tool_calls(browser: Browser) -> None
     assert ">running" not in work  # it is over, whatever call has no result
 
 
+def test_report_folds_what_few_people_read(browser: Browser) -> None:
+    page = browser.get("/r/done")
+    report = page[page.index('id="h-report"') : page.index("Plain text")]
+    at = [report.index(f"<h3>{one}</h3>") for one in ("Steps", "Files Changed")]
+    at += [
+        report.index(f"<details><summary>{one}</summary>")
+        for one in ("Commands Run", "Cost", "Branch", "Context")
+    ]
+    assert at == sorted(at)
+    assert "Mission Report" not in report, "the page has that title"
+    failed = browser.get("/r/hard")
+    assert "<details><summary>Next Steps</summary>" in failed
+
+
+def test_failed_request_opens_with_a_sentence_for_people(browser: Browser) -> None:
+    said = 'class="alarm">The agent gave up: It is too hard. &lt;/code&gt;'
+    assert said in browser.get("/r/hard")
+
+
 def test_a_revised_plan_shows_what_changed(browser: Browser) -> None:
     page = browser.get("/r/again")
     assert re.search(r"<strong>Since revision 1</strong>: [a-z].*changed", page)

@@ -12,7 +12,7 @@ from tests.client.test_decisions import QUESTION, asking_vault
 
 from messages_api import MessagesApi, call, reply
 from pagekit import browsing
-from vaultkit import PLAN, TestVault, make_vault
+from vaultkit import ME, PLAN, TestVault, make_vault
 
 USAGE = {"input_tokens": 20_000, "output_tokens": 3_000}
 
@@ -60,6 +60,24 @@ def test_unanswered_question_is_shown_as_waiting(tmp_path: Path) -> None:
     with browsing(vault) as browser:
         page = browser.get("/r/say-hello")
     assert re.search(r'<li class="going">.*<strong>ask_person</strong>.*waiting for you', page)
+
+
+def test_running_mission_shows_newest_iteration_first(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION))
+    with browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+    shown = re.findall(r"<strong>Iteration (\d+)</strong>", page)
+    assert shown == sorted(shown, reverse=True)
+
+
+def test_stopped_plan_says_who_stopped_it(tmp_path: Path) -> None:
+    vault = asking_vault(tmp_path, ("ask_person", QUESTION))
+    vault.click("stop", "say-hello", "--vault", str(vault.root))
+    vault.once()
+    with browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+    assert f'class="notice">{ME} stopped the mission. To run the plan, approve it again.' in page
+    assert '<div class="notice">' not in page, "it would say the same again"
 
 
 def test_plan_page_names_its_hosts(tmp_path: Path) -> None:

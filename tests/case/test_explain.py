@@ -15,7 +15,14 @@ import pytest
 from messages_api import MessagesApi, call, reply
 from placet.case.case import Branch, Case, KnownPlan, Request
 from placet.case.estimate import against_estimate, estimate, median
-from placet.case.explain import advice, explain_state, of_last_mission, refused_calls, what_happened
+from placet.case.explain import (
+    advice,
+    explain_state,
+    how_it_ended,
+    of_last_mission,
+    refused_calls,
+    what_happened,
+)
 from placet.case.life_cycle import State
 from placet.chat.budget import Complexity
 from placet.client.notes import not_there
@@ -169,6 +176,25 @@ def test_failed_calls_are_escaped_in_explanation() -> None:
     assert barred.endswith("`write_file 7` and 6 more.")
     assert saved == "Its work is still in `/state/worktrees/x`."
     assert what_happened(facts(End.TALK), MENDING, [])[1:] == ["No work of it is saved."]
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (End.GAVE_UP, "The agent gave up: No `make`. It had done 1 of 2 steps."),
+        (End.STOPPED_BY_PERSON, "cleo stopped the mission. It had done 1 of 2 steps."),
+        (End.BUDGET, ENDS[End.BUDGET].meaning + " It had done 1 of 2 steps."),
+        (End.TOOL_ERROR, "A literal step failed: No `make`. It had done 1 of 2 steps."),
+    ],
+)
+def test_end_is_said_in_words_for_people(end: End, said: str) -> None:
+    ended = Row(40, "execution.failed", facts(end, detail="No `make`."))
+    assert how_it_ended([*MISSION, ended]) == said
+    kept = replace(ended, details={**ended.details, "kept": "refs/placet/failed/x"})
+    assert how_it_ended([*MISSION, kept]) == f"{said} Its work is saved."
+    # a new plan, or a new mission, makes it old news
+    for later in (Row(41, "plan.revised"), Row(41, "execution.started", {"steps": 2})):
+        assert how_it_ended([*MISSION, ended, later]) == ""
 
 
 @pytest.mark.parametrize("end", list(End))

@@ -470,7 +470,8 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     _void_approval(d)
     if d.case.spent_approvals:
         # This notice tells the note from an older copy, whose decision was used.
-        d.set(notice=f"**Withdrawn** ({local(d.now)}): the former approval is void.")
+        when = local(d.now)
+        d.set(notice=f"{person.who} took the approval back ({when}). To run the plan, approve it.")
     d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
     own = str(plan.meta.get("rejection_reason") or "").strip()
     stamped = own == d.case.rejection.reason.strip()  # else you wrote it: keep it

@@ -231,6 +231,39 @@ def of_last_mission(rows: Events) -> Events:
     return ()
 
 
+_IN_DETAIL = (
+    FailureClass.AGENT,
+    FailureClass.TOOL,
+    FailureClass.REPOSITORY,
+)
+"""The causes of which the detail says more to a person than the meaning of the end."""
+
+
+def how_it_ended(rows: Rows) -> str:
+    """Return in words for a person how the last mission failed, or was stopped.
+
+    `rows` are the case's. Empty if it did neither, or if a plan was written since.
+    """
+    ended = _last(
+        rows,
+        {Action.EXECUTION_FAILED, Action.PLAN_CREATED, Action.PLAN_REVISED},
+        since=Action.EXECUTION_STARTED,
+    )
+    if ended is None or ended.action_type != Action.EXECUTION_FAILED:
+        return ""
+    facts, mission = ended.details, of_last_mission(rows)
+    found, detail = ENDS[End(facts["reason"])], at_most(facts.get("detail", ""), MAX_CHARS)
+    said = found.meaning
+    if found.kind is FailureClass.PERSON:
+        who = next((r.details for r in mission if r.action_type == Action.PLAN_TAKEN_BACK), {})
+        said = f"{who.get('reviewed_by', 'Somebody')} stopped the mission."
+    elif found.kind in _IN_DETAIL and detail:
+        said = f"{said.removesuffix('.')}: {detail.removesuffix('.')}."
+    if step := _last(mission, {Action.STEP_COMPLETED}):
+        said += f" It had done {step.details['step']} of {counted(step.details['of'], 'step')}."
+    return f"{said} Its work is saved." if facts.get("kept") or facts.get("left_at") else said
+
+
 _TOOLS = (Action.TOOL_CALLED, Action.TOOL_REFUSED)
 
 

@@ -41,4 +41,4 @@ class Cancel:
 
     def stop(self) -> Stop:
         """Return the end of a mission that you stopped."""
-        return Stop(End.STOPPED_BY_PERSON, f"a person stopped the mission: {self.reason}")
+        return Stop(End.STOPPED_BY_PERSON, self.reason)

@@ -11,6 +11,7 @@ import stat
 import threading
 import time
 import traceback
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 import click
-from itsdangerous import BadSignature, URLSafeTimedSerializer
+from itsdangerous import BadSignature, TimestampSigner, URLSafeTimedSerializer
 from markupsafe import escape
 from pydantic import TypeAdapter
 from starlette.datastructures import Headers, MutableHeaders
@@ -46,6 +47,8 @@ KEY = "board.key"
 SESSIONS = "board.sessions"
 """The file next to it, with the logged-in browsers."""
 KEY_BYTES = 32
+NONCE_BYTES, NONCE_CHARS = 12, 16
+"""The length of a login link's random part, as bytes and in the link."""
 MAX_TOKEN_CHARS = 2_000
 MAX_NAME_CHARS = 60
 
@@ -91,19 +94,26 @@ class Tokens:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def login(self, who: str) -> str:
-        """Return the token of a login link for this name."""
-        return self._signed(self._login, {"who": who, "nonce": secrets.token_urlsafe(16)})
+        """Return the token of a login link for this name, short enough for a small QR code."""
+        name = urlsafe_b64encode(who.encode()).decode().rstrip("=")
+        return self._links.sign(f"{secrets.token_urlsafe(NONCE_BYTES)}{name}").decode()
 
     def session_for(self, login: str, browser: str = "") -> str | None:
         """Use a login link; return the session's token, None for an invalid link.
 
         Raises UserError if the list of browsers cannot be written.
         """
-        data = self._read(self._login, login, LINK_S)
-        if data is None or data["nonce"] in self.used:
+        if len(login) > MAX_TOKEN_CHARS:
             return None
-        self.used.add(data["nonce"])
-        session = Session(data["who"], secrets.token_urlsafe(16))
+        try:
+            nonce_and_name = self._links.unsign(login, max_age=LINK_S).decode()
+        except BadSignature:
+            return None
+        nonce, name = nonce_and_name[:NONCE_CHARS], nonce_and_name[NONCE_CHARS:]
+        if nonce in self.used:
+            return None
+        self.used.add(nonce)
+        session = Session(urlsafe_b64decode(f"{name}==").decode(), secrets.token_urlsafe(16))
         self._list(session.name, LoggedIn(session.who, browser, rfc3339(wall())))
         return self._signed("session", {"who": session.who, "ident": session.ident})
 
@@ -152,9 +162,9 @@ class Tokens:
         return found is not None and secrets.compare_digest(found["ident"], session.ident)
 
     @property
-    def _login(self) -> str:
-        # not in the token, which has to fit a QR code
-        return f"login {self.run}"
+    def _links(self) -> TimestampSigner:
+        # the run is not in the token, which has to fit a QR code
+        return TimestampSigner(self._newest_key, salt=f"placet login {self.run}")
 
     def _signed(self, purpose: str, data: dict[str, str]) -> str:
         return str(self._signer(purpose).dumps(data))
@@ -169,10 +179,14 @@ class Tokens:
         return found
 
     def _signer(self, purpose: str) -> URLSafeTimedSerializer:
+        return URLSafeTimedSerializer(self._newest_key, salt=f"placet {purpose}")
+
+    @property
+    def _newest_key(self) -> bytes:
         if self.file is not None:
             with suppress(UserError):  # out of file handles: keep the last key
                 self.key = key_at(self.file)
-        return URLSafeTimedSerializer(self.key, salt=f"placet {purpose}")
+        return self.key
 
 
 def key_at(path: Path) -> bytes:
@@ -232,7 +246,7 @@ MAX_LOGIN_BYTES = 8 * 1024
 FAILURES_A_MINUTE = 10
 """Failed logins a minute, of all clients together, after which they must wait.
 
-A valid link still works: it is signed and has 128 random bits. So attackers can neither guess one
+A valid link still works: it is signed with a key of 256 bits. So attackers can neither guess one
 nor lock its owner out.
 """
 POLICY = (

@@ -140,7 +140,7 @@ def tell_link(tokens: Tokens, at: Address, who: str) -> None:
     link = f"{at.url}/login?t={quote(tokens.login(name_of(who)))}"
     click.echo(link)
     say("this link logs one browser in, once, within ten minutes")
-    if not at.is_loopback and sys.stdout.isatty():
+    if (at.names or not at.is_loopback) and sys.stdout.isatty():
         _show_code(link)  # last, so that all of it is visible
 
 

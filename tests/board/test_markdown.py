@@ -452,12 +452,21 @@ def test_qr_code_is_shown_only_if_it_fits(
     at, tokens = Address("192.168.1.20", 8763), Tokens(b"k" * 32, "run")
     monkeypatch.setenv("LINES", "24")
     tell_link(tokens, at, "ann")
-    assert capsys.readouterr().out.count("\n") == 1 + 22
+    assert capsys.readouterr().out.count("\n") == 1 + 20
+    # behind a proxy the phone comes by that name
+    named = Address("127.0.0.1", 8763, ("machine.tailnet-name.ts.net",))
+    tell_link(tokens, named, "ann")
+    link, _, code = capsys.readouterr().out.partition("\n")
+    assert link.startswith("https://machine.tailnet-name.ts.net/login?t=")
+    assert len(link) <= 106, "what a code of 37 rows holds"
+    assert code.count("\n") == 20
+    tell_link(tokens, Address("127.0.0.1", 8763), "ann")
+    assert capsys.readouterr().out.count("\n") == 1, "no phone gets there"
     monkeypatch.setenv("LINES", "20")
     tell_link(tokens, at, "ann")
     shown = capsys.readouterr()
     assert shown.out.count("\n") == 1, "the link alone"
-    assert "needs a terminal with 24 lines" in shown.err
+    assert "needs a terminal with 22 lines" in shown.err
     assert "placet board login" in shown.err
 
 

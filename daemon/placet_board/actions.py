@@ -39,6 +39,7 @@ from placet.plan.digest import QUESTION_STAMPS, digest, plan_digest
 from placet_board.markdown import seen_name
 from placet_board.passkeys import signature
 
+_AMOUNT = re.compile(r"[0-9]{1,9}([.][0-9]{1,4})?")
 _PRIORITIES = frozenset(map(str, range(11)))
 
 _NOT_IN_NAMES = frozenset('\\/:*?"<>|#^[]')
@@ -110,39 +111,59 @@ def result_message(name: str) -> str:
     return BUTTONS[name].said if name in BUTTONS else ""
 
 
-def form(site: Site, template: str) -> dict[str, Any]:
-    """Return what the form for a request offers, filled in from one of the vault's templates."""
-    folder = site.vault / "System" / "Templates"
-    # by the names that the page shows: it cannot send every name back
-    templates = {seen_name(path.stem): path.name for path in folder.glob("*.md")}
-    text = ""
-    meta: Mapping[str, Any] = {}
-    if template in templates:
-        with Vault(site.vault) as vault:
-            raw = text_of(vault, f"System/Templates/{templates[template]}") or b""
-        note = read_note(raw)
-        text, meta = note.body.strip().removeprefix("# {{title}}").lstrip(), note.meta
+@dataclass(frozen=True, slots=True)
+class RequestTemplate:
+    """One of the vault's templates for requests, by the name that the page shows."""
+
+    name: str
+    text: str
+    agent: str
+
+
+def form(site: Site, fields: Fields) -> dict[str, Any]:
+    """Return what the form for a request offers: what was typed, with the chosen template."""
+    found = []
+    with Vault(site.vault) as vault:
+        for path in sorted((site.vault / "System" / "Templates").glob("*.md")):
+            note = read_note(text_of(vault, f"System/Templates/{path.name}") or b"")
+            text = note.body.strip().removeprefix("# {{title}}").lstrip()
+            agent = str(note.meta.get("agent") or "")
+            found.append(RequestTemplate(seen_name(path.stem), text, agent))
+    chosen = [one for one in found if one.name == fields.get("template")]
+    texts = [_field_text(fields, "text"), *(one.text for one in chosen)]
     return {
-        "templates": sorted(templates),
-        "chosen": template,
-        "text": text,
+        **{name: fields.get(name, "") for name in ("title", "portal", "priority", "budget_usd")},
+        "templates": found,
+        "chosen": fields.get("template", ""),
+        "text": "\n\n".join(filter(None, texts)),
         "agents": agents(site.vault),
-        "agent": str(meta.get("agent") or ""),
+        "agent": fields.get("agent") or "".join(one.agent for one in chosen),
         "portals": sorted(site.in_force().config.portals),
     }
 
 
+VAULT_ITSELF = "."
+"""The value of the form's field for a request about the vault, where there are portals, too."""
+
+
 def ask_for(site: Site, fields: Fields) -> Submitted:
     """Write a request; return its path in the vault and its ids."""
+    if site.in_force().config.portals and not fields.get("portal"):
+        raise UserError("The request names no repository.", "Choose one, or the vault itself.")
     meta: dict[str, Any] = {
-        name: fields[name] for name in ("agent", "portal") if fields.get(name, "").strip()
+        name: fields[name]
+        for name in ("agent", "portal")
+        if fields.get(name, "").strip() not in ("", VAULT_ITSELF)
     }
+    if budget := fields.get("budget_usd", "").strip():
+        meta["budget_usd"] = float(budget) if _AMOUNT.fullmatch(budget) else budget
     if priority := fields.get("priority", "").strip():
         # what is not a number is refused when the note is read
         meta["priority"] = int(priority) if priority in _PRIORITIES else priority
     text = fields.get("text", "").replace("\r\n", "\n")
     title = " ".join(fields.get("title", "").split())
-    if set(title) & _NOT_IN_NAMES:  # a file's name would lose them
+    # a file's name would lose some characters, and text that begins as frontmatter is text here
+    if set(title) & _NOT_IN_NAMES or text.lstrip("\ufeff").startswith("---"):
         text = f"# {title}\n\n{text}"
     return submit(site, text, title=fields.get("title"), meta=meta)
 

@@ -16,100 +16,67 @@ from placet.errors import UserError
 from placet.host.clock import wall
 from placet.journal.database import is_begun
 from placet.journal.reader import query, snapshot
-from placet.note.paths import show as visible
-from placet.wording import rfc3339
-from placet_board.charts import KINDS, ChartKind, Column, Drawing, bar_chart, row_chart
+from placet.wording import counted, rfc3339
+from placet_board.charts import COUNTS, DOLLARS, MINUTES, Drawing, Tell, bar_chart
 from placet_board.rows import first_since
 
 # The SQL of the charts, for both databases. `placet journal --sql` runs it too.
-
-GROUPS: Mapping[str, str] = {
-    "day": "date(a.timestamp, 'localtime')",
-    "agent": "coalesce(nullif(a.agent, ''), '(none)')",
-    "portal": "coalesce(nullif(p.portal, ''), '(the vault)')",
-}
-"""What numbers can be grouped by, with its SQL."""
 
 _PORTALS = (
     "portals AS MATERIALIZED (SELECT trace_id, body->>'$.request.portal' AS portal FROM cases)"
 )
 _JOIN = " LEFT JOIN portals AS p ON p.trace_id = a.trace_id"
+_DAY = "date(a.timestamp, 'localtime') AS day"
 
 _MISSIONS = """\
-SELECT {group} AS {by},
+SELECT {day},
   count(*) FILTER (WHERE a.action_type = 'execution.completed') AS completed,
-  count(*) FILTER (WHERE a.action_type = 'execution.failed') AS failed
+  count(*) FILTER (WHERE a.metadata->>'reason' = 'stopped_by_person') AS stopped,
+  count(*) FILTER (WHERE a.action_type = 'execution.failed'
+    AND a.metadata->>'reason' <> 'stopped_by_person') AS failed
 FROM activity AS a{join}
 WHERE a.action_type IN ('execution.completed', 'execution.failed')
   AND {among}
 GROUP BY 1 ORDER BY 1"""
 
-_CALLS = """\
-SELECT {group} AS {by},
-  round(sum(a.metadata->>'cost_usd'), 4) AS dollars,
-  CAST(coalesce(sum(a.metadata->>'input_tokens'), 0)
-    + coalesce(sum(a.metadata->>'cache_write_tokens'), 0) AS BIGINT) AS input_tokens,
-  CAST(coalesce(sum(a.metadata->>'cache_read_tokens'), 0) AS BIGINT) AS cached_tokens,
-  CAST(coalesce(sum(a.metadata->>'output_tokens'), 0) AS BIGINT) AS output_tokens,
-  CAST(coalesce(sum(a.metadata->>'tokens'), 0) AS BIGINT) AS lost_tokens,
-  round(100.0 * sum(a.metadata->>'cache_read_tokens')
-    / nullif(coalesce(sum(a.metadata->>'input_tokens'), 0)
-      + coalesce(sum(a.metadata->>'cache_write_tokens'), 0)
-      + coalesce(sum(a.metadata->>'cache_read_tokens'), 0), 0), 1) AS cache_percent,
-  count(*) FILTER (WHERE a.metadata->>'cost_usd' IS NULL) AS calls_without_price
+_COST = """\
+SELECT {day},
+  round(sum(a.metadata->>'cost_usd') FILTER (WHERE a.action_type LIKE 'model.%'), 4) AS dollars,
+  round(sum(a.metadata->>'cost_usd') FILTER (WHERE a.action_type LIKE 'execution.%')
+    / nullif(count(*) FILTER (WHERE a.action_type LIKE 'execution.%'), 0), 4)
+    AS dollars_a_mission,
+  count(*) FILTER (WHERE a.action_type LIKE 'execution.%') AS missions,
+  count(*) FILTER (WHERE a.action_type LIKE 'model.%' AND a.metadata->>'cost_usd' IS NULL)
+    AS calls_without_price
 FROM activity AS a{join}
-WHERE a.action_type IN ('model.called', 'model.failed')
+WHERE a.action_type IN ('model.called', 'model.failed', 'execution.completed', 'execution.failed')
   AND {among}
 GROUP BY 1 ORDER BY 1"""
 
 _WAITS = """\
 , waits AS (
-  SELECT {group} AS {by},
+  SELECT {day},
     1440 * (julianday(a.timestamp) - julianday((
       SELECT made.timestamp FROM activity AS made
       WHERE made.trace_id = a.trace_id AND made.id < a.id
         AND coalesce(made.action_type, '') IN ('plan.created', 'plan.revised')
       ORDER BY made.id DESC LIMIT 1))) AS minutes
   FROM activity AS a{join}
-  WHERE a.action_type = 'plan.approved'
+  WHERE a.action_type IN ('plan.approved', 'plan.rejected', 'plan.revision_requested')
     AND {among}
 ), ranked AS (
-  SELECT {by}, minutes,
-    row_number() OVER (PARTITION BY {by} ORDER BY minutes) AS place,
-    count(*) OVER (PARTITION BY {by}) AS plans
+  SELECT day, minutes,
+    row_number() OVER (PARTITION BY day ORDER BY minutes) AS place,
+    count(*) OVER (PARTITION BY day) AS decisions
   FROM waits WHERE minutes IS NOT NULL
 )
-SELECT {by}, max(plans) AS plans,
-  round(avg(minutes) FILTER (WHERE place IN ((plans + 1) / 2, (plans + 2) / 2)), 1)
+SELECT day,
+  round(avg(minutes) FILTER (WHERE place IN ((decisions + 1) / 2, (decisions + 2) / 2)), 1)
     AS median_minutes,
-  round(max(minutes), 1) AS longest_minutes
+  round(max(minutes), 1) AS longest_minutes, max(decisions) AS decisions
 FROM ranked GROUP BY 1 ORDER BY 1"""
 
-_DECISIONS = """\
-SELECT {group} AS {by},
-  count(*) FILTER (WHERE a.action_type = 'plan.approved') AS approved,
-  count(*) FILTER (WHERE a.action_type = 'plan.rejected') AS rejected,
-  round(100.0 * count(*) FILTER (WHERE a.action_type = 'plan.rejected') / count(*), 1)
-    AS rejected_percent
-FROM activity AS a{join}
-WHERE a.action_type IN ('plan.approved', 'plan.rejected')
-  AND {among}
-GROUP BY 1 ORDER BY 1"""
-
-_FAILURES = """\
-SELECT coalesce(a.metadata->>'reason', '?') AS reason, count(*) AS failures
-FROM activity AS a{join}
-WHERE a.action_type = 'execution.failed'
-  AND {among}
-GROUP BY 1 ORDER BY 2 DESC, 1"""
-
-QUESTIONS: Mapping[str, str] = {
-    "missions": _MISSIONS,
-    "calls": _CALLS,
-    "waits": _WAITS,
-    "decisions": _DECISIONS,
-    "failures": _FAILURES,
-}
+QUESTIONS: Mapping[str, str] = {"missions": _MISSIONS, "cost": _COST, "waits": _WAITS}
 CHOICES = """\
 SELECT DISTINCT body->>'$.request.agent' AS agent, body->>'$.request.portal' AS portal FROM cases"""
 """All agents and portals."""
@@ -117,14 +84,12 @@ SELECT DISTINCT body->>'$.request.agent' AS agent, body->>'$.request.portal' AS 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The part of the journal to count, and what to group by.
+    """Which part of the journal is counted: the last days, of one agent or portal.
 
-    `by` is a key of GROUPS. An empty agent means all. A portal of None means all, an empty one the
-    vault itself.
+    An empty agent means all. A portal of None means all, an empty one the vault itself.
     """
 
     days: int
-    by: str
     agent: str = ""
     portal: str | None = None
 
@@ -136,14 +101,10 @@ def sql_of(name: str, part: Slice, first: int) -> str:
         among.append(f"a.agent = {_literal(part.agent)}")
     if part.portal is not None:
         among.append(f"coalesce(p.portal, '') = {_literal(part.portal)}")
-    needs_portals = part.portal is not None or (part.by == "portal" and name != "failures")
-    body = QUESTIONS[name].format(
-        group=GROUPS[part.by],
-        by=part.by,
-        join=_JOIN if needs_portals else "",
-        among=" AND ".join(among),
-    )
-    tables = [*([_PORTALS] if needs_portals else [])]
+    has_portal = part.portal is not None
+    join = _JOIN if has_portal else ""
+    body = QUESTIONS[name].format(day=_DAY, join=join, among=" AND ".join(among))
+    tables = [*([_PORTALS] if has_portal else [])]
     if body.startswith(", "):
         tables.append(body.removeprefix(", "))
         body = ""
@@ -168,6 +129,24 @@ WAIT_S = 6.0
 """Seconds that a browser waits while numbers for another browser are counted."""
 MAX_KEPT = 24
 VAULT_ITSELF = "(the vault)"
+
+
+Answer = Mapping[str, Any]
+"""A row of a query, by the names of its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartKind:
+    """A chart: its title, its series, how its values and its sentence are written.
+
+    `series` are the columns that are drawn; the table has all.
+    """
+
+    title: str
+    series: tuple[str, ...]
+    tell: Tell
+    steps: Sequence[float]
+    text: Callable[[Sequence[Answer]], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +184,11 @@ class Counted:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _kept: dict[Slice | None, tuple[float, Any]] = field(default_factory=dict)
 
-    def numbers(self, path: Path, asked: Slice) -> Numbers:
+    def numbers(self, path: Path, asked: Slice, day_usd: float = 0.0) -> Numbers:
         """Return the numbers of a part of the journal, at most SHARED_S old.
 
-        An unknown name of an agent or a portal means all. Raises UserError while too much is being
-        counted.
+        An unknown name of an agent or a portal means all. `day_usd` is the limit of a day, 0 for
+        none. Raises UserError while too much is being counted.
         """
         if not is_begun(path):
             return Numbers((), (), (), is_empty=True)
@@ -217,11 +196,11 @@ class Counted:
             agents, portals = self._lately(None, lambda: _choices(path))
             part = Slice(
                 asked.days,
-                asked.by,
                 asked.agent if asked.agent in agents else "",
                 asked.portal if asked.portal in portals else None,
             )
-            charts = self._lately(part, lambda: _count(path, part))
+            answers = self._lately(part, lambda: _count(path, part))
+        charts = _charts(answers, part, day_usd)
         return Numbers(
             charts,
             agents,
@@ -252,11 +231,9 @@ class Counted:
 def slice_of(params: Mapping[str, str]) -> Slice:
     """Return the part of the journal that an address asks for; invalid values are ignored."""
     days = params.get("days", "")
-    by = params.get("by", "")
     portal = params.get("portal", "")
     return Slice(
         int(days) if days in map(str, DAYS) else 30,
-        by if by in GROUPS else "day",
         params.get("agent", ""),
         "" if portal == VAULT_ITSELF else portal or None,
     )
@@ -269,7 +246,17 @@ def _choices(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return agents, tuple(sorted({portal or "" for _, portal in found}))
 
 
-def _count(path: Path, part: Slice) -> tuple[Chart, ...]:
+@dataclass(frozen=True, slots=True)
+class SqlAnswer:
+    """The rows of a query; `problem` says why there are none."""
+
+    sql: str
+    head: Sequence[str] = ()
+    rows: Sequence[tuple[Any, ...]] = ()
+    problem: str = ""
+
+
+def _count(path: Path, part: Slice) -> dict[str, SqlAnswer]:
     with snapshot(path) as connection:
         first = first_since(connection, rfc3339(_days(part.days)[0]))
     answers: dict[str, SqlAnswer] = {}
@@ -277,14 +264,11 @@ def _count(path: Path, part: Slice) -> tuple[Chart, ...]:
     for name in QUESTIONS:
         sql = sql_of(name, part, first)
         try:
-            answers[name] = SqlAnswer(sql, *query(path, sql, timeout_s=_left(until)))
+            left_s = max(until - time.monotonic(), LEAST_S)
+            answers[name] = SqlAnswer(sql, *query(path, sql, timeout_s=left_s))
         except UserError as error:
-            answers[name] = SqlAnswer(sql, (), (), error.what)
-    return tuple(_chart(kind, answers[kind.question], part) for kind in KINDS)
-
-
-def _left(until: float) -> float:
-    return max(until - time.monotonic(), LEAST_S)
+            answers[name] = SqlAnswer(sql, problem=error.what)
+    return answers
 
 
 def _days(number: int) -> list[datetime]:
@@ -294,44 +278,80 @@ def _days(number: int) -> list[datetime]:
     return [datetime.combine(date, midnight()).astimezone() for date in dates]
 
 
-@dataclass(frozen=True, slots=True)
-class SqlAnswer:
-    """The rows of a query; `problem` says why there are none."""
+def _charts(answers: Mapping[str, SqlAnswer], part: Slice, day_usd: float) -> tuple[Chart, ...]:
+    """Return the charts, all with the same days: from one before the first with numbers."""
+    days = [f"{day:%Y-%m-%d}" for day in _days(part.days)]
+    with_numbers = [str(row[0]) for answer in answers.values() for row in answer.rows]
+    first = min([*with_numbers, days[-1]])
+    days = days[max(0, days.index(first) - 1) if first in days else 0 :]
+    return tuple(
+        _chart(name, kind, answers[name], days, day_usd if name == "cost" else 0.0)
+        for name, kind in KINDS.items()
+    )
 
-    sql: str
-    head: Sequence[str]
-    rows: Sequence[tuple[Any, ...]]
-    problem: str = ""
 
-
-def _chart(kind: ChartKind, answer: SqlAnswer, part: Slice) -> Chart:
+def _chart(
+    key: str, kind: ChartKind, answer: SqlAnswer, days: Sequence[str], limit: float
+) -> Chart:
     named = [dict(zip(answer.head, row, strict=True)) for row in answer.rows]
-    columns: list[Column] = [
-        (visible(str(row[answer.head[0]])), [row[name] for name in kind.series]) for row in named
-    ]
-    drawing = None
-    is_failures = kind.question == "failures"
-    if is_failures:
-        columns = [(name.replace("_", " "), values) for name, values in columns]
-    if len(columns) > 1 and part.by == "day" and not is_failures:
-        found = dict(columns)
-        nothing = [None] * len(kind.series)
-        # from a day before the first one with numbers
-        days = [f"{day:%Y-%m-%d}" for day in _days(part.days)]
-        days = days[max(0, days.index(columns[0][0]) - 1) :] if columns[0][0] in days else days
-        drawing = bar_chart([(day, found.get(day, nothing)) for day in days], kind.tell, kind.full)
-    elif columns:
-        drawing = row_chart(columns, kind.tell, kind.full)
-    shown = [answer.head[0], *kind.series, *kind.besides] if named else []
-    legend = kind.series if len(kind.series) > 1 else ()
+    found = {str(row["day"]): [row[name] for name in kind.series] for row in named}
+    drawing = bar_chart(kind.series, days, found, kind.tell, kind.steps, limit) if named else None
+    text = kind.text(named) if named else ""
+    if named and limit:
+        text += f"; the limit is {_dollars(limit)} a day"
     return Chart(
-        kind.key,
+        key,
         kind.title,
-        kind.text(named) if named else "",
-        tuple(name.replace("_", " ") for name in legend),
+        text,
+        kind.series if len(kind.series) > 1 else (),
         drawing,
-        tuple(name.replace("_", " ") for name in shown),
-        tuple(tuple(row[name] for name in shown) for row in named),
+        tuple(name.replace("_", " ") for name in answer.head),
+        tuple(answer.rows),
         answer.sql,
         answer.problem,
     )
+
+
+def _total(rows: Sequence[Answer], name: str) -> Any:
+    return sum(row[name] or 0 for row in rows)
+
+
+def _missions(rows: Sequence[Answer]) -> str:
+    told = [f"{_total(rows, name):,} {name}" for name in ("completed", "stopped", "failed")]
+    return ", ".join(told)
+
+
+def _cost(rows: Sequence[Answer]) -> str:
+    missions, unknown = _total(rows, "missions"), _total(rows, "calls_without_price")
+    of_missions = sum((row["dollars_a_mission"] or 0) * row["missions"] for row in rows)
+    each = f", {_dollars(of_missions / missions)} a mission" if missions else ""
+    besides = f", and {counted(unknown, 'call')} without a known price" if unknown else ""
+    return f"{_dollars(_total(rows, 'dollars'))}{each}{besides}"
+
+
+def _waits(rows: Sequence[Answer]) -> str:
+    number = counted(_total(rows, "decisions"), "decision")
+    longest = _minutes(max(row["longest_minutes"] for row in rows))
+    return f"The median of each day; {number}, the longest took {longest}"
+
+
+def _minutes(minutes: float) -> str:
+    for unit, size in (("d", 1440), ("h", 60), ("min", 1)):
+        if minutes >= size:
+            return f"{minutes / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{minutes * 60:.0f} s"
+
+
+def _dollars(usd: float) -> str:
+    return f"${usd:,.2f}" if usd >= 0.1 or not usd else f"${usd:.4f}".rstrip("0")
+
+
+KINDS: Mapping[str, ChartKind] = {
+    "missions": ChartKind(
+        "Missions", ("completed", "stopped", "failed"), "{:,.0f}".format, COUNTS, _missions
+    ),
+    "cost": ChartKind("Cost a day", ("dollars",), _dollars, DOLLARS, _cost),
+    "waits": ChartKind(
+        "Time from plan to decision", ("median_minutes",), _minutes, MINUTES, _waits
+    ),
+}

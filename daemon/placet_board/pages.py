@@ -52,7 +52,7 @@ from placet_board import actions
 from placet_board.auth import TYPED, Door, Guarded, browser_name, logged_in, refusal
 from placet_board.live import Live
 from placet_board.markdown import html_of, seen, seen_name
-from placet_board.numbers import DAYS, GROUPS, VAULT_ITSELF, Counted, slice_of
+from placet_board.numbers import DAYS, VAULT_ITSELF, Counted, slice_of
 from placet_board.passkeys import add_passkey, passkeys_page
 from placet_board.request_page import (
     Track,
@@ -443,9 +443,10 @@ def _index(board: Board, request: Request) -> Response:
         known = {case.trace_id for case in found.cases}
         earlier = ended_about(site, wanted["text"], known)
         found = replace(found, cases=(*found.cases, *earlier))
+    is_first = not (found.cases or found.earlier or found.explained)
     return board.page(
         request,
-        "index.html",
+        "first.html" if is_first else "index.html",
         found=found,
         columns=tuple(columns(found, now, wanted)),
         choices=choices(found.cases),
@@ -495,13 +496,13 @@ def _act(board: Board, request: Request) -> Response:
 
 def _new(board: Board, request: Request) -> Response:
     site = board.site(request)
-    if request.method == "POST":
-        made = actions.ask_for(site, _fields(request))
+    fields = _fields(request) if request.method == "POST" else dict(request.query_params)
+    if request.method == "POST" and "insert" not in fields:
+        made = actions.ask_for(site, fields)
         runs = site.daemon is not None
         ident = made.request_id if runs and _is_known(site, made.trace_id) else ""
         return board.page(request, "asked.html", path=made.path, ident=ident, daemon=runs)
-    template = request.query_params.get("template", "")
-    return board.page(request, "new.html", **actions.form(site, template))
+    return board.page(request, "new.html", **actions.form(site, fields))
 
 
 def _is_known(site: Site, trace_id: str) -> bool:
@@ -801,7 +802,9 @@ def _long(seconds: float) -> str:
 
 def _numbers(board: Board, request: Request) -> Response:
     part = slice_of(request.query_params)
-    numbers = board.counted.numbers(board.site(request).state.journal, part)
+    site = board.site(request)
+    day_usd = float(site.configured().limits.day_usd or 0)
+    numbers = board.counted.numbers(site.state.journal, part, day_usd)
     portal = VAULT_ITSELF if part.portal == "" else part.portal or ""
     wanted = {  # an unknown name means all
         "agent": part.agent if part.agent in numbers.agents else "",
@@ -813,7 +816,6 @@ def _numbers(board: Board, request: Request) -> Response:
         numbers=numbers,
         part=part,
         days=DAYS,
-        groups=tuple(GROUPS),
         wanted=wanted,
     )
 

@@ -36,7 +36,6 @@ from placet.client.branches import (
     became_now,
     merge_outlook,
     tip_of,
-    told_branch,
 )
 from placet.client.cases import Asked, CaseLine, ShownCase, progress, show
 from placet.client.decisions import Proposal, proposal
@@ -636,17 +635,9 @@ class ShownAsk:
 def _asks(asking: Asked, raw: bytes) -> ShownAsk:
     body = without_box(read_note(raw).body)
     if asking.kind == "amendment":
-        return ShownAsk("amendment", plan_digest(raw), _with_code(body), ())
+        return ShownAsk("amendment", plan_digest(raw), body, ())
     text = body.partition("\n## ")[0].partition("\n> [!tip]")[0]
-    return ShownAsk("question", digest(raw, QUESTION_STAMPS), _with_code(text), asking.options)
-
-
-def _with_code(text: str) -> str:
-    """Return a note's text with what a model put between backticks as code, on one line each.
-
-    The note escapes them. Those of a fence stay escaped.
-    """
-    return re.sub(r"(?<!`)\\`([^`\\\n]+)\\`(?!`|\\)", r"`\1`", text)
+    return ShownAsk("question", digest(raw, QUESTION_STAMPS), text, asking.options)
 
 
 def _tip(site: Site, ident: str) -> str:

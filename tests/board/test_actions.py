@@ -6,14 +6,15 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.board.test_auth import PLAN_PAGE, SECRET, planned, untouched
 
 from boardhttp import Served, served
-from gitkit import git
-from pagekit import browsing
+from gitkit import git, make_repo
+from pagekit import HOST, Browser, browsing
 from placet.errors import UserError
 from placet.plan.digest import plan_digest
 from placet_board.actions import refused
@@ -31,6 +32,78 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> TestVault:
 def board(vault: TestVault) -> Iterator[Served]:
     with served(vault) as board:
         yield board
+
+
+@pytest.fixture
+def atlas(tmp_path: Path) -> TestVault:
+    """A vault with a portal."""
+    vault = make_vault(tmp_path)
+    repo = make_repo(tmp_path / "repo", {"a.txt": "a\n"})
+    vault.configure(f'[portals.atlas]\npath = "{repo}"\n')
+    return vault
+
+
+def asked(browser: Browser, **fields: str) -> Any:
+    form = {"title": "Say hello", "text": "Please.", "portal": "atlas", **fields}
+    (token,) = re.findall(r'name="token" value="([^"]+)"', browser.get("/new"))
+    sent = {"token": token, **form}
+    return browser.client.post("/new", data=sent, headers={"Origin": f"http://{HOST}"})
+
+
+def test_forgotten_repository_is_asked_for(atlas: TestVault) -> None:
+    with browsing(atlas) as browser:
+        assert '<select name="portal" required><option value="">Choose one' in browser.get("/new")
+        answer = asked(browser, portal="")
+        assert answer.status_code == 400
+        assert "The request names no repository." in answer.text
+        assert not atlas.notes("Inbox/Requests")
+        assert asked(browser, portal=".").status_code == 200
+    assert "portal:" not in (atlas.root / "Inbox/Requests/Say hello.md").read_text()
+
+
+def test_template_is_inserted_and_keeps_what_was_typed(atlas: TestVault) -> None:
+    with browsing(atlas) as browser:
+        page = asked(browser, insert="1", template="Bug", budget_usd="2.5", priority="7").text
+        assert not atlas.notes("Inbox/Requests")
+    assert re.search(r">Please\.\n\n## What happens", page)
+    for kept in (
+        'name="title" required maxlength="80" value="Say hello"',
+        '<option value="atlas" selected>',
+        "<option selected>senior-coder</option>",
+        'value="2.5"',
+        'value="7"',
+    ):
+        assert kept in page, kept
+
+
+def test_budget_of_new_request_is_its_property(atlas: TestVault) -> None:
+    with browsing(atlas) as browser:
+        assert asked(browser, budget_usd="2.5").status_code == 200
+        assert asked(browser, budget_usd="much").status_code == 400
+    assert "budget_usd: 2.5\n" in (atlas.root / "Inbox/Requests/Say hello.md").read_text()
+
+
+def test_text_that_begins_with_dashes_is_text(atlas: TestVault) -> None:
+    with browsing(atlas) as browser:
+        assert asked(browser, text="---\nstatus: x\n---\nPlease.").status_code == 200
+    atlas.here()
+    (row,) = atlas.rows("request.detected")
+    assert row["entity_id"] == "say-hello"
+    note = (atlas.root / "Inbox/Requests/Say hello.md").read_text()
+    assert "# Say hello\n\n---\nstatus: x\n---\nPlease." in note
+
+
+def test_first_visit_says_what_it_is(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    with browsing(vault) as browser:
+        page = browser.get("/")
+        assert "Nothing runs before you approve it." in page
+        assert '<a class="button main" href="/new">New request</a>' in page
+    vault.plays(PLAN)
+    vault.drop("Say hello.\n")
+    vault.here()
+    with browsing(vault) as browser:
+        assert "Nothing runs before" not in browser.get("/")
 
 
 def test_decision_on_changed_plan_is_refused(tmp_path: Path) -> None:

@@ -474,6 +474,35 @@ def test_keyboard_alone_completes_whole_workflow(seen: Seen) -> None:
     until(lambda: ident in {row["entity_id"] for row in seen.vault.rows("pr.reverted")}, ident)
 
 
+def test_wide_window_shows_scope_beside_the_steps(seen: Seen) -> None:
+    ident = planned(seen.vault, "Add beside the steps")
+    for width, is_beside in ((1199, False), (1200, True), (1920, True)):
+        with seen.context(viewport={"width": width, "height": 900}) as context:
+            page = opened(context, seen, f"/r/{ident}")
+            steps, scope = (
+                page.locator(f"[aria-labelledby={name}]").bounding_box()
+                for name in ("h-steps", "h-scope")
+            )
+            assert steps is not None
+            assert scope is not None
+            assert (scope["x"] > steps["x"] + steps["width"]) is is_beside, width
+            assert is_whole(page)
+
+
+def test_template_is_inserted_into_what_was_typed(seen: Seen) -> None:
+    with seen.context() as context:
+        page = opened(context, seen, "/new")
+        page.get_by_label("What you want done").fill("Please.")
+        page.get_by_label("Repository").select_option("app")
+        page.get_by_label("Template").select_option("Bug")
+        page.get_by_role("button", name="Insert it").click()
+        typed = re.compile(r"^Please\.\n\n## What happens")
+        expect(page.get_by_label("What you want done")).to_have_value(typed)
+        expect(page.get_by_label("Repository")).to_have_value("app")
+        page.reload()
+        expect(page.get_by_label("What you want done")).to_have_value(typed)
+
+
 def test_long_file_is_fetched_when_it_is_opened(seen: Seen) -> None:
     ident = planned(seen.vault, "Names")
     seen.vault.approve(ident)
@@ -555,7 +584,7 @@ def test_every_page_passes_accessibility_and_layout_checks(seen: Seen, scheme: s
         "/",
         "/new",
         "/numbers",
-        "/numbers?days=7&by=agent",
+        "/numbers?days=7",
         "/journal",
         "/journal?request=none",
     ]

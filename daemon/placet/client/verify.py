@@ -74,23 +74,7 @@ def verify_receipt(
         merged = resolve(repo, f"refs/heads/{at}") or _commit(
             repo, at, "See the names of commits: git log"
         )
-    if shutil.which(KEYGEN) is None:
-        raise UserError(
-            f"`{KEYGEN}` is not installed.", "Install OpenSSH 8.9 or newer.", exit_code=2
-        )
-    try:
-        people = parse_signers(listed, mixed=True)
-        daemons = parse_signers(listed, NAMESPACE, mixed=True)
-    except ValueError as error:
-        raise UserError(
-            f"The list of signers cannot be used: {error}", "Correct that line.", exit_code=2
-        ) from error
-    if not people and not daemons:
-        raise UserError(
-            "The list of signers is empty.",
-            "Name whom you trust in it, and the daemon.",
-            exit_code=2,
-        )
+    people, daemons = _trusted(listed)
     try:
         files = receipt_files(repo, commit)
         raw = files.get(STATED, b"")
@@ -115,6 +99,28 @@ def verify_receipt(
         why = show(error.stderr.splitlines()[-1])
         raise NotHeld(f"git cannot read all of it in this repository: {why}.") from error
     return Verified(receipt, signers, merged)
+
+
+def _trusted(listed: bytes) -> tuple[Sequence[Signer], Sequence[Signer]]:
+    """Return the people and the daemons of a list; raises UserError for one that is no use."""
+    if shutil.which(KEYGEN) is None:
+        raise UserError(
+            f"`{KEYGEN}` is not installed.", "Install OpenSSH 8.9 or newer.", exit_code=2
+        )
+    try:
+        people = parse_signers(listed, mixed=True)
+        daemons = parse_signers(listed, NAMESPACE, mixed=True)
+    except ValueError as error:
+        raise UserError(
+            f"The list of signers cannot be used: {error}", "Correct that line.", exit_code=2
+        ) from error
+    if not people and not daemons:
+        raise UserError(
+            "The list of signers is empty.",
+            "Name whom you trust in it, and the daemon.",
+            exit_code=2,
+        )
+    return people, daemons
 
 
 def _commit(repo: Repo, rev: str, helps: str) -> str:

@@ -40,7 +40,7 @@ from placet_team.git_fetching import (
 from placet_team.git_refs import forget_worktree, move_refs, refs_at
 from placet_team.remote_refs import refs_of_remote
 from placet_team.result_checks import WorkerBug, checked_end
-from placet_team.tables import DropRefs, DropWork, has_queue, refs_of, work_row
+from placet_team.tables import DropRefs, DropWork, refs_of, work_row
 
 AWAY_RETRY_S = 15.0
 """Retry interval while the person's repository or the work remote is not there."""
@@ -56,7 +56,7 @@ def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionR
     guard = Guard(case.trace_id, mission.token)
     with ports.journal.read() as reader:
         to = refs_of(reader.connection, case.trace_id, case.generation)
-        away = has_queue(reader.connection) and work_row(reader.connection, case.trace_id)
+        away = work_row(reader.connection, case.trace_id)
     if to is not None:
         record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
         try:

@@ -18,7 +18,7 @@ from placet.journal.database import DatabaseAway, address_of
 from placet.journal.schema import latest
 from placet.wording import age, counted
 from placet_team.git_fetching import redact_line, trouble_with, work_remote
-from placet_team.tables import has_queue, major, member_rows, server_now_s, work_rows
+from placet_team.tables import major, member_rows, server_now_s, work_rows
 
 if TYPE_CHECKING:
     from placet_team.postgres import PostgresConnection
@@ -118,16 +118,13 @@ def _schema(connection: PostgresConnection) -> Generator[Finding, None, bool]:
 
 
 def _queue(connection: PostgresConnection) -> Iterator[Finding]:
-    is_there = has_queue(connection)
-    waiting = sum(not row.worker for row in work_rows(connection)) if is_there else 0
-    found = f"{counted(waiting, 'piece')} of work in it" if is_there else "none yet"
-    helps = "The daemon makes it when it starts: placet run"
-    yield finding("queue", "good" if is_there else "warn", found, helps)
+    waiting = sum(not row.worker for row in work_rows(connection))
+    yield finding("queue", "good", f"{counted(waiting, 'piece')} of work in it")
 
 
 _MAY_WRITE = """SELECT w.name, c.relname FROM team_workers w
   JOIN pg_roles ON rolname = w.name COLLATE "C" JOIN pg_class c ON relkind = 'r'
-  AND relnamespace = 'placet'::regnamespace AND NOT starts_with(relname, 'procrastinate_')
+  AND relnamespace = 'placet'::regnamespace
   WHERE has_table_privilege(w.name, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE') ORDER BY 1, 2"""
 
 

@@ -161,10 +161,11 @@ class PostgresConnection:
             cursor.execute(sql)
             yield from cursor
 
-    def await_notice(self, timeout_s: float) -> None:
-        """Wait for a NOTIFY on a channel that this connection listens to, at most so long."""
+    def notices(self, timeout_s: float) -> list[tuple[str, str]]:
+        """Wait for a NOTIFY, at most so long; return the channel and payload of all that came."""
         with _plain():
-            list(self._connection.notifies(timeout=timeout_s, stop_after=1))
+            found = self._connection.notifies(timeout=timeout_s, stop_after=1)
+            return [(one.channel, one.payload) for one in found]
 
     def query(self, sql: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Run one statement that a person typed; return columns and rows. Raises psycopg.Error."""
@@ -204,7 +205,7 @@ def announcements(
                 line.execute(f"LISTEN {channel}")
                 yield
                 while not stop.is_set():
-                    line.await_notice(every_s)
+                    line.notices(every_s)
                     yield
         except DatabaseAway:
             stop.wait(every_s)

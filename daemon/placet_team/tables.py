@@ -8,7 +8,7 @@ process waits for is announced to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from placet import __version__
@@ -19,8 +19,8 @@ from placet.journal.writes import Change
 
 HOST = "placet_host"
 """The channel of NOTIFY for work that a worker took or returned."""
-TASK = "placet.work"
-"""The name of the queue's one task."""
+WORK = "placet_work"
+"""The channel of NOTIFY for workers: with a name, what that worker has changed; else new work."""
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS team_work (
@@ -28,7 +28,28 @@ TABLES = (
      queue text NOT NULL, put_at text NOT NULL, worker text, owner text, token bigint,
      turn bigint NOT NULL DEFAULT 0, level bigint NOT NULL DEFAULT 0, item text NOT NULL DEFAULT '',
      stop text NOT NULL DEFAULT '', kind text NOT NULL DEFAULT '',
-     result text NOT NULL DEFAULT '')""",
+     result text NOT NULL DEFAULT '', priority bigint NOT NULL DEFAULT 0)""",
+    # Before the first release Procrastinate had the queue, and workers wrote to its tables.
+    """DO $$ DECLARE old text; BEGIN
+     FOR old IN SELECT format('TABLE IF EXISTS %I', relname) FROM pg_class
+         WHERE relnamespace = 'placet'::regnamespace AND relkind = 'r'
+           AND starts_with(relname, 'procrastinate_')
+       UNION ALL SELECT format('FUNCTION IF EXISTS %s', oid::regprocedure) FROM pg_proc
+         WHERE pronamespace = 'placet'::regnamespace AND (starts_with(proname, 'procrastinate_')
+           OR oid = to_regprocedure('placet.worker_claim(text, bigint, text, bigint)'))
+       UNION ALL SELECT format('TYPE IF EXISTS %I', typname) FROM pg_type
+         WHERE typnamespace = 'placet'::regnamespace AND starts_with(typname, 'procrastinate_')
+           AND (typtype = 'e' OR typrelid IN (SELECT oid FROM pg_class WHERE relkind = 'c'))
+       ORDER BY 1
+     LOOP EXECUTE format('DROP %s CASCADE', old); END LOOP;
+     IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'team_work'::regclass
+         AND attname = 'priority') THEN
+       ALTER TABLE team_work ADD COLUMN priority bigint NOT NULL DEFAULT 0;
+     END IF; END $$""",
+    """CREATE INDEX IF NOT EXISTS team_work_waiting ON team_work (priority DESC, put_at)
+     WHERE worker IS NULL""",
+    """CREATE INDEX IF NOT EXISTS team_work_taken ON team_work (worker)
+     WHERE worker IS NOT NULL""",
     """CREATE TABLE IF NOT EXISTS team_members (
      name text COLLATE "C" PRIMARY KEY, labels text NOT NULL, level bigint NOT NULL,
      version text NOT NULL, slots bigint NOT NULL, owner text NOT NULL,
@@ -46,6 +67,7 @@ TABLES = (
 )
 
 _OF_WORK = "WHERE trace_id = :trace_id AND generation = :generation"
+_TELL = "RETURNING CASE WHEN worker IS NOT NULL THEN pg_notify('placet_work', worker) END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +80,13 @@ class PutWork(Change):
     queue: str
     priority: int
     SQL = (
-        """INSERT INTO team_work (trace_id, generation, planning, queue, put_at)
-        VALUES (:trace_id, :generation, :planning, :queue, :now)
+        """INSERT INTO team_work (trace_id, generation, planning, queue, priority, put_at)
+        VALUES (:trace_id, :generation, :planning, :queue, :priority, :now)
         ON CONFLICT (trace_id) DO UPDATE SET generation = excluded.generation,
-          planning = excluded.planning, queue = excluded.queue, put_at = excluded.put_at,
-          worker = NULL, owner = NULL, token = NULL, item = '', stop = '', kind = '',
-          result = ''""",
-        f"""SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(:queue, '{TASK}', :priority, NULL, NULL,
-          jsonb_build_object('trace_id', CAST(:trace_id AS text), 'generation', :generation), NULL)
-          ::procrastinate_job_to_defer_v1])""",
+          planning = excluded.planning, queue = excluded.queue, priority = excluded.priority,
+          put_at = excluded.put_at, worker = NULL, owner = NULL, token = NULL, item = '',
+          stop = '', kind = '', result = ''
+        RETURNING pg_notify('placet_work', '')""",
     )
 
 
@@ -81,7 +101,7 @@ class HandWork(Change):
     item: str
     SQL = (
         f"UPDATE team_work SET token = :token, turn = 0, item = :item {_OF_WORK} "  # noqa: S608 - our own
-        "AND worker = :worker AND token IS NULL",
+        f"AND worker = :worker AND token IS NULL {_TELL}",
     )
     ELSE = "{worker} no longer has {trace_id}"
 
@@ -93,7 +113,9 @@ class TellWorker(Change):
     trace_id: str
     token: int
     stop: str
-    SQL = ("UPDATE team_work SET stop = :stop WHERE trace_id = :trace_id AND token = :token",)
+    SQL = (
+        f"UPDATE team_work SET stop = :stop WHERE trace_id = :trace_id AND token = :token {_TELL}",  # noqa: S608 - our own
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +128,13 @@ class PutResult(Change):
 
 @dataclass(frozen=True, slots=True)
 class DropWork(Change):
-    """Delete a piece of work from table, queue and budget, and jobs of workers that are gone."""
+    """Delete a piece of work, and its reservations in the budget."""
 
     trace_id: str
     generation: int
     SQL = (
-        f"DELETE FROM team_work {_OF_WORK}",  # noqa: S608 - our own
+        f"DELETE FROM team_work {_OF_WORK} {_TELL}",  # noqa: S608 - our own
         "DELETE FROM team_held WHERE split_part(key, ':', 1) = :trace_id",
-        f"""DELETE FROM procrastinate_jobs WHERE status = 'todo' AND task_name = '{TASK}'
-          AND args = jsonb_build_object('trace_id', CAST(:trace_id AS text),
-          'generation', :generation)""",  # noqa: S608 - our own
-        """DELETE FROM procrastinate_jobs j WHERE status = 'doing' AND NOT EXISTS
-          (SELECT 1 FROM procrastinate_workers w WHERE w.id = j.worker_id
-          AND w.last_heartbeat > now() - interval '5 minutes')""",
     )
 
 
@@ -128,7 +144,10 @@ class Drain(Change):
 
     name: str
     draining: bool
-    SQL = ("UPDATE team_members SET draining = :draining WHERE name = :name",)
+    SQL = (
+        "UPDATE team_members SET draining = :draining WHERE name = :name "
+        "RETURNING pg_notify('placet_work', name)",
+    )
     ELSE = "there is no worker named {name}"
 
 
@@ -199,8 +218,6 @@ class WorkRow:
     """Kind of its result; empty while it runs."""
     expired: bool
     """Whether its lease ran out."""
-    queued: bool
-    """Whether its job waits or is with a living worker."""
     since: str
     """When its lease began, or empty."""
 
@@ -237,11 +254,6 @@ def queue_of(label: str, level: int) -> str:
     return f"{major()}/{label or ANY}/{level}"
 
 
-def queues_for(labels: Iterable[str], level: int) -> list[str]:
-    """Return the queues that a worker with these labels and this sandbox listens to."""
-    return [queue_of(label, one) for label in labels for one in range(level + 1)]
-
-
 def needs(queue: str) -> tuple[str, str, int]:
     """Return the version, the label and the sandbox that a queue's work needs."""
     version, _, rest = queue.partition("/")
@@ -254,20 +266,14 @@ _WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at, coalesce(wo
   w.token IS NOT NULL AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.trace_id = w.trace_id
     AND l.token = w.token AND held
     AND l.expires_s > extract(epoch FROM clock_timestamp())),
-  EXISTS (SELECT 1 FROM procrastinate_jobs j LEFT JOIN procrastinate_workers p
-    ON p.id = j.worker_id WHERE args =
-    jsonb_build_object('trace_id', w.trace_id, 'generation', w.generation) AND (status = 'todo'
-    OR status = 'doing' AND p.last_heartbeat > now() - interval '30 s')),
   coalesce((SELECT acquired_at FROM leases l WHERE l.trace_id = w.trace_id
     AND l.token = w.token), '')
   FROM team_work w"""
 
 
-def work_rows(connection: Connection, owner: str = "") -> list[WorkRow]:
-    """Return all queued and running work, or one owner's, the oldest first."""
-    found = connection.execute(
-        f"{_WORK} WHERE :owner IN ('', w.owner) ORDER BY put_at, w.trace_id", {"owner": owner}
-    )
+def work_rows(connection: Connection) -> list[WorkRow]:
+    """Return all queued and running work, the oldest first."""
+    found = connection.execute(f"{_WORK} ORDER BY put_at, w.trace_id")
     return [WorkRow(*row) for row in found]
 
 
@@ -277,12 +283,20 @@ def work_row(connection: Connection, trace_id: str) -> WorkRow | None:
     return None if row is None else WorkRow(*row)
 
 
-def has_queue(connection: Connection) -> bool:
-    """Return whether the queue is there: a daemon has started with workers."""
-    row = connection.execute(
-        "SELECT to_regclass('placet.procrastinate_jobs') IS NOT NULL"
+def own_work(connection: Connection, owner: str) -> dict[str, tuple[int, str]]:
+    """Return the work of a worker's process: token (0 for none yet) and `stop`, by trace_id."""
+    found = connection.execute(
+        "SELECT trace_id, coalesce(token, 0), stop FROM team_work WHERE owner = ?", (owner,)
+    )
+    return {str(trace_id): (int(token), str(stop)) for trace_id, token, stop in found}
+
+
+def has_team_tables(connection: Connection) -> bool:
+    """Return whether the tables are there; they are away where the journal was moved."""
+    (found,) = connection.execute(
+        "SELECT to_regclass('placet.team_workers') IS NOT NULL"
     ).fetchone()
-    return bool(row[0])
+    return bool(found)
 
 
 def server_now_s(connection: Connection) -> float:

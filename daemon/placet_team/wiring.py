@@ -52,10 +52,8 @@ def choose_workers(
     # Only here: a daemon that does its work itself needs nothing of it.
     from placet_team.cache import TeamCache
     from placet_team.handover import Handover
-    from placet_team.job_queue import make_queue
     from placet_team.work_dispatch import Team
 
-    make_queue(address)
     cache = TeamCache(journal, address, ring)
     stack.enter_context(cache.listening())
     team = Team(journal, cache, config.team.lease_s, lambda: settings().portals)

@@ -152,7 +152,7 @@ class Team:
         if row.token:
             return row.expired and self.cache.watched_s() >= self.lease_s
         if not row.worker:
-            return not row.queued
+            return False
         member = self.cache.members.get(row.worker)
         return member is None or member.owner != row.owner or not member.lives(self.lease_s)
 

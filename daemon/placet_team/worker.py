@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import psycopg
@@ -27,6 +27,7 @@ from placet.chat.cancel import Cancel
 from placet.errors import End, Interrupted, Stop, UserError, describe_bug, passing
 from placet.git.run import GitError
 from placet.host.clock import boottime_s
+from placet.journal.database import DatabaseAway
 from placet.journal.writes import (
     BodyDamaged,
     Guard,
@@ -34,7 +35,8 @@ from placet.journal.writes import (
     LeaseLost,
     Write,
 )
-from placet_team.tables import LEASE_S, PutResult, WorkRow, text_of, work_row, work_rows
+from placet_team.postgres import PostgresConnection
+from placet_team.tables import LEASE_S, WORK, PutResult, own_work, text_of
 from placet_team.work_item import (
     ITEM_JSON,
     LEFT,
@@ -42,15 +44,17 @@ from placet_team.work_item import (
     Wait,
     packed_result,
 )
-from placet_team.worker_journal import WorkerJournal
+from placet_team.worker_journal import WorkerJournal, call_once
 from placet_team.worker_setup import Machine
 
 BEATS = 5
 """Signs of life within the time that one is good for."""
-LOOK_S = 1.0
-"""Seconds between two looks for what the daemon says of work under way."""
-FIRST_LOOK_S = 0.05
-"""Seconds until a worker first checks whether the daemon handed it the work that it took."""
+LOOK_S = 0.25
+"""Seconds after which a worker's threads notice that it is to stop."""
+PAUSE_S = 0.02
+"""Seconds from one look to the next at least: any worker can send notices."""
+AGAIN_S = 1.0
+"""Seconds between two attempts to reach a database that is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,135 +75,188 @@ class Worker:
     say: Callable[[str], None]
     owner: str
     """Owner of its leases, as JSON."""
-    taken: dict[str, object] = field(default_factory=dict)
-    """Each piece of work by trace_id, with its job."""
+    taken: set[str] = field(default_factory=set)
+    """The work that it claimed, by trace_id."""
     under_way: dict[str, tuple[int, Cancel]] = field(default_factory=dict)
-    """The tokens of granted work, and how to stop it."""
+    """The tokens of work that was handed over, and how to stop it."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Its work at the last look, by trace_id; the token is 0 before it is handed over."""
+    looks: tuple[int, int] = (0, 0)
+    """The looks that it began, and those that it ended."""
     lease_s: float = LEASE_S
     """How long a sign of life is valid."""
     draining: bool = False
     failed: UserError | psycopg.Error | None = None
     """A lasting fault: the database refuses, or another worker has its name."""
+    _claiming: threading.Lock = field(default_factory=threading.Lock)
+    _news: threading.Condition = field(default_factory=threading.Condition)
+    _slots: list[threading.Thread] = field(default_factory=list)
+    _offers: int = 1
+    """Announcements of work."""
+    _gone: int = 0
+    """Those after which it found no more work."""
 
-    # --- signs of life
+    # --- its life
 
     @contextmanager
-    def alive(self, dead_owner: str = "") -> Iterator[None]:
-        """Give signs of life in a separate thread; at the end, tell the team that it ended.
+    def joined(self, dead_owner: str = "") -> Iterator[None]:
+        """Join the team, and leave it at the end. Raises UserError where another has its name.
 
-        The thread also tells work under way what the daemon says. `gone` is the owner (JSON) of a
-        process that had this name and has ended. Raises UserError where another worker has it.
+        `dead_owner` is the owner (JSON) of a process that had this name and has ended.
         """
-        stop = threading.Event()
-        self._beat(dead_owner)
-
-        def live() -> None:
-            last_s = boottime_s()
-            try:
-                while not stop.wait(min(LOOK_S, self.lease_s / BEATS)):
-                    self._heed()
-                    if boottime_s() - last_s >= self.lease_s / BEATS:
-                        last_s = boottime_s()
-                        self._beat()
-            except (UserError, psycopg.Error) as error:
-                self.failed = error
-            except JournalPaused:
-                return
-
-        thread = threading.Thread(target=live, name="alive", daemon=True)
-        thread.start()
+        self._heard(self.journal.call("worker_beat", *self._beat(dead_owner)))
         try:
             yield
         finally:
-            stop.set()
             with suppress(JournalPaused):
                 self.journal.call("worker_leave", self.owner)
 
-    def _beat(self, dead_owner: str = "") -> None:
-        level, slots = int(self.machine.level), self.ident.slots
-        beat = (self.owner, level, __version__, slots, dead_owner, [*self.under_way])
-        answer, lease_s = self.journal.call("worker_beat", *beat)
-        if answer == "taken":
-            raise name_taken(self.ident.name)
-        if answer == "unknown":
-            raise not_let_in(self.ident.name)
-        self.draining, self.lease_s = answer == "draining", float(lease_s)
+    def work(self, is_stopping: Callable[[], bool]) -> None:
+        """Take work until `is_stopping`, in a thread for each slot. Then let them finish.
 
-    def _heed(self) -> None:
-        """Tell the work under way what the daemon says."""
-        if not self.under_way:
-            return
-        with self.journal.read() as reader:
-            rows = {row.trace_id: row for row in work_rows(reader.connection, self.owner)}
+        One connection hears what the daemon announces, and gives signs of life.
+        """
+        for n in range(self.ident.slots):
+            slot = threading.Thread(target=self._slot, args=(is_stopping,), name=f"slot-{n}")
+            slot.daemon = True
+            self._slots.append(slot)
+            slot.start()
+        is_away = False
+        while self._is_needed():
+            try:
+                with closing(PostgresConnection(self.journal.address)) as line:
+                    line.execute(f"LISTEN {WORK}")
+                    if is_away:
+                        is_away = False
+                        self.say("The journal can be reached again. This worker takes work.")
+                    while self._is_needed():
+                        self._listen(line)
+            except DatabaseAway:
+                if not is_away:
+                    is_away = True
+                    self.say("The journal cannot be reached. This worker takes work when it can.")
+                self._slots[0].join(AGAIN_S)
+            except (UserError, psycopg.Error) as error:
+                self.failed = error
+                for slot in self._slots:
+                    slot.join()
+
+    def _is_needed(self) -> bool:
+        return any(slot.is_alive() for slot in self._slots)
+
+    def _listen(self, line: PostgresConnection) -> None:
+        """Look at what the daemon says, give a sign of life, and listen until the next one is due.
+
+        The sign makes up for announcements that were lost.
+        """
+        self._heard(call_once(line, "worker_beat", *self._beat()))
+        self._look(line)
+        due_s = boottime_s() + self.lease_s / BEATS
+        with self._news:
+            self._offers += 1
+            self._news.notify_all()
+        while boottime_s() < due_s and self._is_needed():
+            names = {name for _, name in line.notices(LOOK_S)}
+            if self.ident.name in names:
+                self._look(line)
+            with self._news:
+                self._offers += "" in names
+                self._news.notify_all()
+                self._news.wait(PAUSE_S)
+
+    def _beat(self, dead_owner: str = "") -> tuple[object, ...]:
+        level, slots = int(self.machine.level), self.ident.slots
+        return self.owner, level, __version__, slots, dead_owner, [*self.under_way]
+
+    def _heard(self, answer: tuple[str, str]) -> None:
+        state, lease_s = answer
+        if state == "taken":
+            raise name_taken(self.ident.name)
+        if state == "unknown":
+            raise not_let_in(self.ident.name)
+        self.draining, self.lease_s = state == "draining", float(lease_s)
+
+    def _look(self, line: PostgresConnection) -> None:
+        """Read what the daemon says of this worker's work, and tell it."""
+        with self._news:
+            number = self.looks[0] + 1
+            self.looks = number, self.looks[1]
+        rows = own_work(line, self.owner)
         for trace_id, (token, cancel) in list(self.under_way.items()):
-            row = rows.get(trace_id)
-            if row is None or row.token != token:
+            now, stop = rows.get(trace_id, (0, ""))
+            if now != token:
                 cancel.set()
-            elif row.stop:
-                cancel.set(row.stop)
+            elif stop:
+                cancel.set(stop)
+        with self._news:
+            self.tokens = {trace_id: token for trace_id, (token, _) in rows.items()}
+            self.looks = number, number
+            self._news.notify_all()
 
     # --- work
 
-    def take(self, trace_id: object, generation: object) -> None:
-        """Take a piece of work, wait until the daemon hands it over, and do it.
+    def _slot(self, is_stopping: Callable[[], bool]) -> None:
+        while not is_stopping():
+            with self._news:
+                self._news.wait_for(lambda: self._offers > self._gone, LOOK_S)
+            try:
+                if trace_id := self._claimed(is_stopping):
+                    self._take(trace_id)
+            except (JournalPaused, LeaseLost):
+                continue
+            except psycopg.Error as error:
+                self.failed = error
 
-        Every worker can write jobs, so one with bad arguments is ignored.
-        """
-        if not (
-            isinstance(trace_id, str) and isinstance(generation, int) and 0 < generation < 1 << 63
-        ):
-            return
-        job = object()
-        if self.taken.setdefault(trace_id, job) is not job:
-            return  # a second job for it: the daemon queued it again meanwhile
+    def _take(self, trace_id: str) -> None:
+        """Wait until a piece of work is handed over, and do it."""
         try:
-            self._take(trace_id, generation)
-        except psycopg.Error as error:  # the caller reports nothing
-            self.failed = error
+            if token := self._handed(trace_id):
+                self._carry(trace_id, token)
         finally:
-            del self.taken[trace_id]
+            with self._news:
+                self.taken.discard(trace_id)
+                self._offers += 1  # it may be offered again
 
-    def _take(self, trace_id: str, generation: int) -> None:
-        try:
-            claim = (trace_id, generation, self.owner, int(self.machine.level))
-            if not self.journal.call("worker_claim", *claim):
-                return  # it was withdrawn
-        except JournalPaused:
-            return
-        with suppress(JournalPaused, LeaseLost):
-            row = self._await_assignment(trace_id, generation)
-            if row is not None:
-                self._carry(row)
+    def _claimed(self, is_stopping: Callable[[], bool]) -> str:
+        """Claim a piece of work, if one was announced; return its trace_id, empty for none."""
+        with self._claiming:
+            offers = self._offers
+            if offers == self._gone or is_stopping():
+                return ""
+            found = self.journal.call("worker_claim", self.owner, [*self.taken])
+            if found is None:
+                self._gone = offers
+                return ""
+            self.taken.add(found)
+            return str(found)
 
-    def _await_assignment(self, trace_id: str, generation: int) -> WorkRow | None:
-        """Wait until a piece of work is handed over; return None if the daemon withdraws it."""
-        wait_s = FIRST_LOOK_S
-        while not self.machine.leaving.is_set():
-            with self.journal.read() as reader:
-                row = work_row(reader.connection, trace_id)
-            if row is None or (row.generation, row.owner) != (generation, self.owner):
-                return None
-            if row.token:
-                return row
-            self.machine.clock.wait(wait_s, self.machine.leaving.is_set)
-            wait_s = min(2 * wait_s, LOOK_S)
-        return None
+    def _handed(self, trace_id: str) -> int:
+        """Wait until a piece of work is handed over; return its token, 0 if it is withdrawn."""
+        with self._news:
+            before, _ = self.looks
 
-    def _carry(self, row: WorkRow) -> None:
-        with self.journal.read() as reader:
-            text = text_of(reader.connection, "item", row.trace_id, row.token)
+            def is_decided() -> bool:
+                looked = self.looks[1] > before and self.tokens.get(trace_id) != 0
+                return looked or self.machine.leaving.is_set()
+
+            while not self._news.wait_for(is_decided, LOOK_S):
+                pass
+            return self.tokens.get(trace_id, 0) if self.looks[1] > before else 0
+
+    def _carry(self, trace_id: str, token: int) -> None:
+        with self.journal.ask() as reader:
+            text = text_of(reader.connection, "item", trace_id, token)
         if text is None:
             return
         cancel = Cancel()
-        self.under_way[row.trace_id] = row.token, cancel
+        self.under_way[trace_id] = token, cancel
         try:
-            kind, result, writes = self._done(text, row.token, cancel)
-            guard = Guard(row.trace_id, row.token)
-            self.journal.commit([guard, *writes, PutResult(kind, result)])
+            kind, result, writes = self._done(text, token, cancel)
+            self.journal.commit([Guard(trace_id, token), *writes, PutResult(kind, result)])
         except LeaseLost:
-            self.say(f"{row.trace_id[:8]} now belongs to another worker; unrecorded steps are lost")
+            self.say(f"{trace_id[:8]} now belongs to another worker; unrecorded steps are lost")
         finally:
-            del self.under_way[row.trace_id]
+            del self.under_way[trace_id]
 
     def _done(self, text: str, token: int, cancel: Cancel) -> tuple[str, str, list[Write]]:
         """Do a piece of work (a WorkItem as JSON); return its result, and writes to go with it."""

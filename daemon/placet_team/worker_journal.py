@@ -84,7 +84,7 @@ class WorkerJournal:
         while True:
             try:
                 with idle_connection(self.address) as connection:
-                    answer = _answer(connection, function, values)
+                    answer = call_once(connection, function, *values)
             except DatabaseAway as error:
                 tries += 1
                 trouble = f"the journal in {shown(self.address)} cannot be written: {error}"
@@ -152,7 +152,8 @@ _HELD = """SELECT key, tokens, usd FROM team_held
   WHERE held AND expires_s > extract(epoch FROM clock_timestamp())"""
 
 
-def _answer(connection: PostgresConnection, function: str, values: Sequence[Any]) -> Any:
+def call_once(connection: PostgresConnection, function: str, *values: Any) -> Any:
+    """Call one of the team's functions. Raises as `commit` does, and DatabaseAway."""
     marks = ", ".join("?" for _ in values)
     try:
         (answer,) = connection.execute(f"SELECT {function}({marks})", values).fetchone()

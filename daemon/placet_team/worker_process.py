@@ -24,18 +24,16 @@ from placet.sandbox.probe import make_undumpable
 from placet.wording import counted
 from placet_team.cache import GAP_S
 from placet_team.clones import clear_clones
-from placet_team.job_queue import work
 from placet_team.postgres import PostgresConnection, error_line, shown
 from placet_team.tables import (
-    has_queue,
+    has_team_tables,
     labels_of,
     member_rows,
-    queues_for,
     quiet_limit_s,
     server_now_s,
 )
 from placet_team.work_dispatch import OWNER_JSON
-from placet_team.worker import LOOK_S, Worker, WorkerId, name_taken, not_let_in
+from placet_team.worker import AGAIN_S, Worker, WorkerId, name_taken, not_let_in
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_setup import Machine, WorkerSettings
 
@@ -62,7 +60,7 @@ def run(
         ending.rings(journal.stop_waiting)
         try:
             if _awaited(address, say, ending):
-                _work(address, ident, own, folder, env, say, ending, journal)
+                _work(ident, own, folder, env, say, ending, journal)
         except JournalPaused as error:
             say(f"Ended while the database could not be reached: {error}")
         except psycopg.Error as error:
@@ -74,7 +72,6 @@ def run(
 
 
 def _work(
-    address: str,
     ident: WorkerId,
     own: WorkerSettings,
     folder: Path,
@@ -109,8 +106,7 @@ def _work(
                 machine.leaving.set()
             return machine.leaving.is_set() or worker.draining
 
-        queues = queues_for(labels, int(level))
-        work(address, queues, ident.slots, worker.take, is_stopping, say)
+        worker.work(is_stopping)
         if worker.failed:
             raise worker.failed
         if worker.draining:
@@ -142,7 +138,7 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
         looked_s = now_s
         if not found or dead_owner or now_s - began_s >= lease_s:
             try:
-                stack.enter_context(worker.alive(dead_owner))
+                stack.enter_context(worker.joined(dead_owner))
             except UserError:
                 if found and not dead_owner:
                     raise
@@ -152,24 +148,21 @@ def _join(stack: ExitStack, worker: Worker, say: Callable[[str], None], ending: 
         if not reported and not dead_owner:
             reported, waits = True, f"This one waits {lease_s:.0f} s: that may have ended."
             say(f"{name_taken(name).what} {waits}")
-        ending.wait(LOOK_S)
+        ending.wait(AGAIN_S)
     return False
 
 
 def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
-    """Wait until the database is there and a daemon with workers has made the queue in it.
-
-    Return False if told to end before.
-    """
+    """Wait until the database and the team's tables are there; return False if told to end."""
     reported = ""
     while True:
         try:
             with closing(PostgresConnection(address)) as connection:
-                if has_queue(connection):
+                if has_team_tables(connection):
                     return True
             waits = (
-                f"No daemon with workers uses the database {shown(address)} yet. This worker waits "
-                "until one starts whose System/placet.toml says [team] workers = true."
+                f"The database {shown(address)} has no team yet. This worker waits until you type, "
+                "on the vault's machine: placet team init ADDRESS"
             )
         except DatabaseAway as error:
             waits = (
@@ -179,7 +172,7 @@ def _awaited(address: str, say: Callable[[str], None], ending: Ending) -> bool:
         if waits != reported:
             reported = waits
             say(waits)
-        if ending.wait(LOOK_S):
+        if ending.wait(AGAIN_S):
             return False
 
 

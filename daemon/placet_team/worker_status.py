@@ -17,7 +17,6 @@ from placet.wording import age
 from placet_team.tables import (
     MemberRow,
     WorkRow,
-    has_queue,
     major,
     member_rows,
     needs,
@@ -41,10 +40,13 @@ _SEE = "See the team: placet team status"
 
 
 def carrier(site: Site, reader: Reader, case: Case) -> Carrier | None:
-    """Return the state of a case's work, None if no daemon has started with workers."""
-    if not address_of(site.state.journal) or not has_queue(reader.connection):
+    """Return the state of a case's work, None if the daemon does it itself."""
+    if not address_of(site.state.journal):
         return None
-    found = _work_of(case, work_row(reader.connection, case.trace_id))
+    row = work_row(reader.connection, case.trace_id)
+    if row is None and not site.in_force().config.team.workers:
+        return None
+    found = _work_of(case, row)
     is_said = site.daemon is not None or found.state in (AT_WORK, GIVEN_BACK)
     return replace(found, now=_SAID[found.state].format(found.worker) if is_said else "")
 
@@ -120,10 +122,6 @@ def team(site: Site) -> dict[str, Any]:
     """
     address = _must_have_team(site)
     with open_reader(site.state.journal) as reader:
-        if not has_queue(reader.connection):
-            raise UserError(
-                "The daemon has not started since you set team.workers.", "placet run", exit_code=2
-            )
         found, lease = _Workers(reader), reader.lease(VAULT)
         now_s = server_now_s(reader.connection)
         cases = [CASE_JSON.validate_json(row.body) for row in reader.cases(*WORKING)]

@@ -144,19 +144,32 @@ LANGUAGE sql IMMUTABLE SET search_path = placet, pg_catalog, pg_temp AS $$
   SELECT coalesce(length(owner_) < 2000 AND jsonb_typeof(owner_::jsonb) = 'object', FALSE)
 $$;
 
--- Take a piece of work that nobody has, if the caller has its label. Return whether it got it.
-CREATE OR REPLACE FUNCTION worker_claim(trace text, generation_ bigint, owner_ text, level_ bigint)
-RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
+-- Take the most urgent work that nobody has and the caller's process `owner_` may take; return its
+-- trace_id, NULL for none. It returns work again whose answer was lost: `taken` is what the process
+-- knows of. The settings make it walk an index, also where the table has no statistics yet.
+CREATE OR REPLACE FUNCTION worker_claim(owner_ text, taken text[]) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+  me team_members;
+  found_ text;
 BEGIN
-  UPDATE team_work w SET worker = session_user, owner = owner_, level = level_ FROM team_workers r
-  WHERE r.name = session_user AND w.trace_id = trace AND w.generation = generation_
-    AND worker_is_owner(owner_)
-    AND (w.worker IS NULL OR w.worker = session_user AND w.owner = owner_ AND w.token IS NULL)
-    AND split_part(w.queue, '/', 2) = ANY (string_to_array(r.labels, ','))
-    AND split_part(w.queue, '/', 3)::bigint <= level_;
-  IF FOUND THEN PERFORM pg_notify('placet_host', ''); END IF;
-  RETURN FOUND;
+  SELECT m.* INTO me FROM team_members m JOIN team_workers r USING (name)
+  WHERE name = session_user AND owner = owner_ AND NOT draining;
+  SELECT trace_id INTO found_ FROM team_work WHERE worker = me.name AND owner = owner_
+    AND token IS NULL AND trace_id <> ALL (taken) LIMIT 1;
+  IF found_ IS NOT NULL THEN RETURN found_; END IF;
+  SELECT trace_id INTO found_ FROM team_work WHERE worker IS NULL AND trace_id <> ALL (taken)
+    AND starts_with(me.version, split_part(queue, '/', 1) || '.')
+    AND split_part(queue, '/', 2) = ANY (string_to_array(me.labels, ','))
+    AND split_part(queue, '/', 3)::bigint <= me.level
+  ORDER BY priority DESC, put_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+  IF found_ IS NOT NULL THEN
+    UPDATE team_work SET worker = me.name, owner = owner_, level = me.level
+    WHERE trace_id = found_;
+    PERFORM pg_notify('placet_host', '');
+  END IF;
+  RETURN found_;
 END $$;
 
 -- Give a sign of life and renew the leases of the work `under_way`. Return the worker's state and

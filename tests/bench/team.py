@@ -23,9 +23,8 @@ from placet.host.clock import Clock
 from placet.host.lock import this_process
 from placet.journal.writes import AddActivity, AddRecord, Guard
 from placet.sandbox.box import Level
-from placet_team.job_queue import work
 from placet_team.postgres import PostgresConnection
-from placet_team.tables import PutResult, WorkRow, queues_for
+from placet_team.tables import PutResult, work_row
 from placet_team.work_dispatch import OWNER_JSON
 from placet_team.work_item import packed_result
 from placet_team.worker import Worker, WorkerId
@@ -131,9 +130,12 @@ def measured(workers: int, each: int, simulated: bool) -> tuple[float, float, fl
 class Simulated(Worker):
     """A worker that commits what a real one does, and does nothing else."""
 
-    def _carry(self, row: WorkRow) -> None:
-        self.under_way[row.trace_id] = row.token, Cancel()
-        guard = Guard(row.trace_id, row.token)
+    def _carry(self, trace_id: str, token: int) -> None:
+        self.under_way[trace_id] = token, Cancel()
+        with self.journal.read() as reader:
+            row = work_row(reader.connection, trace_id)
+        assert row is not None
+        guard = Guard(trace_id, token)
         seq = 1_000  # above those of the daemon
         for n in range(ROUNDS):
             time.sleep(MODEL_S)
@@ -166,8 +168,8 @@ def simulate(address: str, name: str, folder: Path) -> None:
             journal, folder, os.environ, Level.BUBBLEWRAP, (), print, WorkerSettings()
         )
         worker = Simulated(WorkerId(name, 1), journal, machine, print, owner)
-        with worker.alive():
-            work(role, queues_for(["any"], 3), 1, worker.take, lambda: False, print)
+        with worker.joined():
+            worker.work(lambda: False)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -25,9 +26,8 @@ from placet.journal.writes import (
     Write,
 )
 from placet_team.postgres import PostgresConnection
-from placet_team.tables import PutRefs, PutResult, PutWork, queue_of, work_rows
-from placet_team.worker import Worker, WorkerId
-from teamkit import Workers, handed, journal_in, journal_of, team_database
+from placet_team.tables import Drain, PutRefs, PutResult, PutWork, queue_of, work_rows
+from teamkit import Workers, claim, handed, journal_in, journal_of, owner_json, team_database
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
@@ -95,7 +95,6 @@ def test_worker_append_with_lost_reply_is_not_repeated(daemon: Journal, workers:
             journal.commit([Guard("t2", other), event("t2")])
     with daemon.read() as reader:
         assert [row.trace_id for row in reader.activity()] == ["t1", "t1", "t2", "t2"]
-    assert workers.call("ann", "worker_claim", "t1", 1, "{}", 2) is False
     key = f"t1:1:{token}"
     for _ in range(2):
         assert workers.call("ann", "worker_hold", key, 5, "0.1", 0) is True
@@ -206,7 +205,8 @@ def test_worker_with_unreadable_owner_claims_no_work(
 ) -> None:
     daemon.commit([PutWork("t1", 1, planning=True, queue=queue_of("any", 2), priority=0)])
     with suppress(psycopg.DataError):
-        assert not workers.call("ann", "worker_claim", "t1", 1, owner, 2)
+        assert workers.call("ann", "worker_beat", owner, 3, "0.1.0", 1, "", [])[0] == "taken"
+        assert not workers.call("ann", "worker_claim", owner, [])
     with daemon.read() as reader:
         (row,) = work_rows(reader.connection)
     assert row.worker == ""
@@ -243,11 +243,57 @@ def test_worker_claims_only_matching_label_and_sandbox_level(
     daemon: Journal, workers: Workers
 ) -> None:
     daemon.commit([PutWork("t1", 1, planning=True, queue=queue_of("gpu", 2), priority=0)])
-    assert not workers.call("ann", "worker_claim", "t1", 1, "{}", 3)
-    workers.beat("bob", labels="any,gpu")
-    assert not workers.call("bob", "worker_claim", "t1", 1, "{}", 1), "its sandbox is too weak"
-    assert workers.call("bob", "worker_claim", "t1", 1, "{}", 2)
-    assert not workers.call("ann", "worker_claim", "t1", 1, "{}", 3)
+    assert not claim(workers, "ann"), "it has another label"
+    for level, version in ((1, "0.1.0"), (2, "0.10.0"), (2, "1.0.0")):
+        workers.beat("cyd", labels="any,gpu", level=level, version=version)
+        assert not claim(workers, "cyd"), (level, version)
+    workers.beat("cyd", level=2)
+    assert not claim(workers, "cyd", owner_json("another process"))
+    assert claim(workers, "cyd") == "t1"
+    assert not claim(workers, "ann")
+
+
+def test_urgent_work_is_claimed_before_old(daemon: Journal, workers: Workers) -> None:
+    queue = queue_of("any", 2)
+    for trace, priority in (("old", 5), ("low", 1), ("high", 9)):
+        daemon.commit([PutWork(trace, 1, planning=True, queue=queue, priority=priority)])
+    assert [claim(workers, name) for name in ("ann", "bob")] == ["high", "old"]
+
+
+def test_claim_with_lost_reply_is_repeated(daemon: Journal, workers: Workers) -> None:
+    queue, owner = queue_of("any", 2), owner_json("ann")
+    for trace in ("t1", "t2"):
+        daemon.commit([PutWork(trace, 1, planning=True, queue=queue, priority=0)])
+    assert [claim(workers, "ann") for _ in range(2)] == ["t1", "t1"]
+    assert workers.call("ann", "worker_claim", owner, ["t1"]) == "t2"
+    assert workers.call("ann", "worker_claim", owner, ["t1", "t2"]) is None
+
+
+def test_draining_or_removed_worker_claims_nothing(daemon: Journal, workers: Workers) -> None:
+    daemon.commit([PutWork("t1", 1, planning=True, queue=queue_of("any", 2), priority=0)])
+    daemon.commit([Drain("ann", draining=True)])
+    assert not claim(workers, "ann")
+    with closing(PostgresConnection(workers.address)) as owner:
+        owner.execute("DELETE FROM team_workers WHERE name = 'bob'")
+    assert not claim(workers, "bob")
+
+
+def test_claims_at_once_get_different_work(daemon: Journal, workers: Workers) -> None:
+    queue, got = queue_of("any", 2), list[str | None]()
+    puts = [PutWork(f"t{n}", 1, planning=True, queue=queue, priority=0) for n in range(8)]
+    daemon.commit(puts)
+
+    def take(name: str) -> None:
+        for _ in range(4):
+            known = [one for one in got if one]
+            got.append(workers.call(name, "worker_claim", owner_json(name), known))
+
+    threads = [threading.Thread(target=take, args=(name,)) for name in ("ann", "bob")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(filter(None, got)) == [f"t{n}" for n in range(8)]
 
 
 TABLES = """activity asked cases chain intents leases outbox paid records schema_number seen spent
@@ -258,7 +304,7 @@ def test_worker_role_cannot_write_or_alter_tables(daemon: Journal, workers: Work
     handed(daemon, workers, "ann", "t1")
     with closing(PostgresConnection(workers.address)) as owner:
         found = owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'placet'")
-        known = {name for (name,) in found if not name.startswith("procrastinate_")}
+        known = {name for (name,) in found}
     assert known == {*TABLES.split()}, "each new table is decided about here"
     role = workers.address.replace("//placet@", "//ann@")
     with closing(PostgresConnection(role)) as connection:
@@ -298,34 +344,32 @@ def test_heartbeat_is_refused_for_unregistered_role(workers: Workers) -> None:
         connection.execute("SELECT placet.worker_beat('{}', 3, '0.1.0', 1, '', '{}')")
 
 
-def test_fetched_job_stays_queued_while_worker_lives(daemon: Journal, workers: Workers) -> None:
-    queue = queue_of("any", 2)
-    daemon.commit([PutWork("t1", 1, planning=False, queue=queue, priority=0)])
-
-    def is_queued() -> bool:
-        with daemon.read() as reader:
-            return work_rows(reader.connection)[0].queued
-
-    assert is_queued()
-    with closing(PostgresConnection(workers.address)) as line:
-        (worker,) = line.execute("SELECT procrastinate_register_worker_v1()").fetchone()
-        fetched = line.execute("SELECT procrastinate_fetch_job_v2(?, ?)", ([queue], worker))
-        assert fetched.fetchone()
-        assert is_queued()
-        line.execute("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 min'")
-        assert not is_queued()
+READ = """activity cases leases paid records schema_number spent team_bodies team_day team_held
+ team_members team_refs team_work team_workers texts"""
+CHANGES = "INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER"
 
 
-def test_duplicate_job_for_same_work_is_ignored() -> None:
-    begun = list[str]()
+def test_worker_may_read_few_tables_and_change_none(workers: Workers) -> None:
+    with closing(PostgresConnection(workers.address)) as owner:
 
-    class Twice(Worker):
-        def _take(self, trace_id: str, generation: int) -> None:
-            begun.append(trace_id)
-            if len(begun) == 1:
-                self.take(trace_id, generation)
+        def allowed(rights: str, kinds: str, test: str = "has_table_privilege") -> set[str]:
+            found = owner.execute(
+                f"SELECT relname FROM pg_class WHERE relnamespace = 'placet'::regnamespace "
+                f"AND relkind = ANY (?) AND {test}('ann', oid, ?)",
+                ([*kinds], rights),
+            )
+            return {str(name) for (name,) in found}
 
-    worker: Any = Twice(WorkerId("ann", 2), *[None] * 4)  # type: ignore[arg-type] # unused here
-    worker.take("t1", 1)
-    worker.take("t1", 1)
-    assert begun == ["t1", "t1"]
+        assert allowed(CHANGES, "rpvmf") == set()
+        assert (
+            allowed(CHANGES.split(", DELETE", maxsplit=1)[0], "rpvmf", "has_any_column_privilege")
+            == set()
+        )
+        assert allowed("USAGE, SELECT, UPDATE", "S", "has_sequence_privilege") == set()
+        assert allowed("SELECT", "rpvmf") == {*READ.split()}
+        unseen = owner.execute(
+            "SELECT relname FROM pg_class WHERE relname = ANY (?) AND NOT relrowsecurity",
+            (READ.split(),),
+        )
+        sums = "leases paid schema_number spent team_bodies team_day team_held team_members"
+        assert {name for (name,) in unseen} == {*sums.split(), "team_workers"}

@@ -145,7 +145,7 @@ def test_every_dependency_is_imported() -> None:
     assert owned("placet_team") - core == extras["team"]
 
 
-PLUGINS = ("placet_board", "placet_team", "starlette", "psycopg", "procrastinate")
+PLUGINS = ("placet_board", "placet_team", "starlette", "psycopg")
 
 
 def test_daemon_loads_no_plugin_without_need(tmp_path: Path) -> None:

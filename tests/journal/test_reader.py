@@ -193,7 +193,6 @@ HEAVY = {
     "ssl",
     "asyncio",
     "psycopg",
-    "procrastinate",
     "placet.tools",
     "placet.git",
     "placet.loop.tick",

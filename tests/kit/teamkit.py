@@ -24,7 +24,6 @@ from placet.journal.database import address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease, PutText
 from placet_team.command import let_in as insert_worker
-from placet_team.job_queue import make_queue
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import create_tables
 from placet_team.tables import HandWork, PutWork, queue_of
@@ -205,7 +204,6 @@ def team_database(server: pgkit.Server) -> str:
     """Return the address of a database with all tables of a team; nobody uses it."""
     address = server.fresh()
     create_tables(address)
-    make_queue(address)
     return address
 
 
@@ -259,11 +257,17 @@ def journal_of(workers: Workers, name: str) -> WorkerJournal:
 def handed(daemon: Journal, workers: Workers, name: str, trace: str) -> int:
     """Hand a piece of work to a worker; return its token."""
     daemon.commit([PutWork(trace, 1, planning=False, queue=queue_of("any", 2), priority=0)])
-    assert workers.call(name, "worker_claim", trace, 1, "{}", 2)
+    assert claim(workers, name) == trace
     daemon.commit([PutText(f"text of {trace}", b"the plan")])
     token = daemon.commit([AcquireLease(trace, Owner("far", "boot", 7, "1"), 30.0)]).token
     daemon.commit([HandWork(trace, 1, name, token, f"with text of {trace}")])
     return token
+
+
+def claim(workers: Workers, name: str, owner: str = "") -> str | None:
+    """Claim work as the process `owner` of a worker, by default the one of `Workers.beat`."""
+    found: str | None = workers.call(name, "worker_claim", owner or owner_json(name), [])
+    return found
 
 
 def owner_json(name: str, host: str = "here", boot_id: str = "boot") -> str:

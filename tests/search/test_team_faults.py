@@ -15,7 +15,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,17 +26,9 @@ from disks import fill_up, small_disk_at
 from gitkit import git, make_repo
 from linekit import Line, line
 from messages_api import Answer, Json, MessagesApi, call, reply
-from placet.case.case import CASE_JSON
-from placet.host.clock import Clock, boottime_s
-from placet.host.lock import boot_id
-from placet.journal.database import DatabaseAway, address_file, address_of
-from placet.journal.writer import Journal
-from placet_team.cache import TeamCache
-from placet_team.job_queue import make_queue
-from placet_team.postgres import FROZEN_S, PostgresConnection, PostgresStore
-from placet_team.postgres_schema import create_tables
-from placet_team.work_dispatch import Team
-from teamkit import TestTeam, Workers, running_team
+from placet.journal.database import DatabaseAway
+from placet_team.postgres import FROZEN_S, PostgresStore
+from teamkit import TestTeam, running_team
 from vaultkit import PLAN, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -116,23 +107,6 @@ COMMAND: list[dict[str, Any]] = [
     {"calls": [("run_command", {"command": "sleep", "args": ["30"]})]},
     {"calls": [step(1), FINISH]},
 ]
-
-
-@contextmanager
-def journal_at(folder: Path, address: str) -> Iterator[Journal]:
-    """Give a journal in a database that a team uses."""
-    create_tables(address)
-    make_queue(address)
-    folder.mkdir()
-    address_file(folder / "journal.db").write_text(f"{address}\n")
-    with Journal(
-        folder / "journal.db",
-        now=Clock().wall,
-        boottime_s=boottime_s,
-        boot_id=boot_id(),
-        on_trouble=print,
-    ) as journal:
-        yield journal
 
 
 @dataclass
@@ -263,13 +237,10 @@ class SharedTeam:
             "ORDER BY id"
         )
         work = self.team.sql(
-            f"SELECT generation, worker, token, told, kind FROM team_work WHERE trace_id = '{trace}'"
-        )
-        jobs = self.team.sql(
-            f"SELECT id, status FROM procrastinate_jobs WHERE args->>'trace_id' = '{trace}'"
+            f"SELECT generation, worker, token, stop, kind FROM team_work WHERE trace_id = '{trace}'"
         )
         said = "\n".join(f"{row[0]} {row[1]} {str(row[2])[:200]}" for row in rows)
-        return f"{said}\nwork {work} jobs {jobs}\n{self.team.logs()}"
+        return f"{said}\nwork {work}\n{self.team.logs()}"
 
     def fire(self, *processes: Any) -> None:
         for process in processes:
@@ -292,7 +263,6 @@ class SharedTeam:
                 ("team_work", f"trace_id = '{trace}'"),
                 ("team_refs", f"trace_id = '{trace}'"),
                 ("team_held", f"key LIKE '{trace}:%'"),
-                ("procrastinate_jobs", f"args->>'trace_id' = '{trace}' AND status = 'todo'"),
                 ("leases", f"trace_id = '{trace}' AND held"),
             )
             for row in self.team.sql(f"SELECT count(*) FROM {table} WHERE {where}")
@@ -533,24 +503,6 @@ HELLO = {"hello.txt": "two\nmore\nmore"}
 EXPECTED["slow"] = (3, 1, HELLO)
 
 
-def test_work_without_job_or_holder_is_queued_again(shared: SharedTeam) -> None:
-    ident = planned(shared, "whole", 1)[0]
-    (body,) = shared.team.sql(f"SELECT body FROM cases WHERE request_id = '{ident}'")[0]
-    case = CASE_JSON.validate_json(body)
-    address = shared.server.fresh()
-    with journal_at(shared.team.folder / "aside", address) as journal:
-        cache = TeamCache(journal, address, lambda: None)
-        offers = Team(journal, cache, LEASE_S, dict)
-        Workers(shared.server, address).beat("ann", slots=1)
-        cache.look()
-        for _ in range(2):
-            assert offers.claim(case, lambda: 0, planning=False) is None
-            with closing(PostgresConnection(address_of(journal.path))) as ann:  # and dies
-                took = ann.execute("DELETE FROM procrastinate_jobs WHERE status = 'todo'")
-                assert took.rowcount == 1
-            cache.look()
-
-
 @pytest.mark.sweep
 def test_worker_killed_before_claim_loses_no_work(shared: SharedTeam) -> None:
     (ident,), (busy,) = planned(shared, "whole", 1), planned(shared, "slow", 1)
@@ -718,15 +670,6 @@ def test_restarted_worker_removes_its_leftovers(shared: SharedTeam) -> None:
     one.wait()
     two = shared.team.worker("tidy")
     shared.ended(ident)
-    job = f"args->>'trace_id' = '{shared.trace(ident)}' AND status = 'doing'"
-    shared.team.change(
-        "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour' "
-        f"WHERE id IN (SELECT worker_id FROM procrastinate_jobs WHERE {job})"
-    )
-    other = shared.ask("whole")
-    shared.planned(other)
-    left = shared.team.sql(f"SELECT 1 FROM procrastinate_jobs WHERE {job}")
-    assert left == [], "the queue keeps what nobody does"
     shared.fire(two)
     assert shared.left_at("untidy")
     one = shared.team.worker("untidy", labels="gpu")

@@ -33,7 +33,6 @@ from placet.journal.writes import Guard
 from placet.models.server import CREDENTIAL as KEY
 from placet_team.cache import TeamCache
 from placet_team.doctor import team_lines
-from placet_team.job_queue import make_queue
 from placet_team.postgres import CREDENTIAL, PostgresConnection
 from placet_team.postgres_schema import create_tables
 from placet_team.status_text import status_text, workers_text
@@ -50,7 +49,7 @@ from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_status import team as look
-from teamkit import TestTeam, Workers, journal_in, owner_json, running_team
+from teamkit import TestTeam, Workers, claim, journal_in, owner_json, running_team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -125,7 +124,6 @@ def team(tmp_path: Path, server: pgkit.Server) -> Iterator[TestTeam]:
     """A vault whose journal is in a database that is as a daemon leaves it; none runs."""
     with running_team(tmp_path, server, lease_s=600) as found:
         create_tables(found.address)
-        make_queue(found.address)
         state = found.vault.site.state
         state.folder.mkdir(parents=True, exist_ok=True)
         address_file(state.journal).write_text(found.address)
@@ -246,8 +244,7 @@ def test_team_init_without_role_rights_prints_sql(tmp_path: Path, server: pgkit.
     vault.click("team", "init", plain)
     granted = "SELECT has_schema_privilege('placet_reader', 'placet', 'USAGE')"
     assert server.sql(granted, "plain") == "t"
-    make_queue(plain)
-    queue = "SELECT has_table_privilege('placet_reader', 'placet.procrastinate_jobs', 'SELECT')"
+    queue = "SELECT has_table_privilege('placet_reader', 'placet.team_work', 'SELECT')"
     assert server.sql(queue, "plain") == "t"
     wrong = vault.click("team", "init", f"{address}-that-is-not-there", check=False)
     assert wrong.returncode == 1
@@ -269,15 +266,13 @@ def test_team_status_explains_missing_daemon_or_workers(
     assert "its daemon does the work itself" in done.stderr
     assert "placet config set team.workers true" in done.stderr
     vault.click("config", "set", "team.workers", "true")
-    done = vault.click("team", "workers", check=False)
-    assert (done.returncode, "placet run" in done.stderr) == (2, True)
-    assert "The daemon has not started since" in done.stderr
+    assert "No worker is running" in vault.click("team", "workers").stderr
 
 
-def named(team: TestTeam, ident: str) -> tuple[str, int]:
-    sql = f"SELECT trace_id, generation FROM team_work JOIN cases USING (trace_id) WHERE request_id = '{ident}'"
-    ((trace_id, generation),) = until(lambda: team.sql(sql), f"an offer of {ident}", 30)
-    return trace_id, generation
+def named(team: TestTeam, ident: str) -> str:
+    sql = f"SELECT trace_id FROM team_work JOIN cases USING (trace_id) WHERE request_id = '{ident}'"
+    ((trace_id,),) = until(lambda: team.sql(sql), f"an offer of {ident}", 30)
+    return str(trace_id)
 
 
 def test_status_shows_worker_or_wait_reason(
@@ -292,7 +287,7 @@ def test_status_shows_worker_or_wait_reason(
     assert [one["state"] for one in look(vault.site)["work"]] == ["waiting"]
 
     team_workers.beat("ann", slots=1, owner=OWNER)
-    trace_id, generation = named(team, "say-hello")
+    trace_id = named(team, "say-hello")
     (queued,) = look(vault.site)["work"]
     assert (queued["request_id"], queued["state"]) == ("say-hello", "queued")
     assert queued["waits_for"] == "a worker takes it within seconds"
@@ -304,7 +299,7 @@ def test_status_shows_worker_or_wait_reason(
     assert "placet team status" in said
 
     team_workers.beat("ann", slots=1, owner=OWNER, gone=owner_json("next"))
-    assert team_workers.call("ann", "worker_claim", trace_id, generation, OWNER, 3)
+    assert claim(team_workers, "ann", OWNER) == trace_id
     host.send_signal(signal.SIGCONT)
     until(lambda: team.sql("SELECT 1 FROM team_work WHERE token IS NOT NULL"), "the lease", 30)
     (case,) = asked(vault, "status")["cases"]
@@ -331,7 +326,7 @@ def test_status_shows_worker_or_wait_reason(
     said = vault.click("why", "say-hello").stdout
     assert by in said
     assert "The result waits for the daemon: placet run" in said
-    assert team_workers.call("ann", "worker_claim", *goodbye, OWNER, 3)
+    assert claim(team_workers, "ann", OWNER) == goodbye
     states = {one["request_id"]: one["state"] for one in look(vault.site)["work"]}
     assert states == {"say-hello": "at work", "say-goodbye": "taken"}
     with rows.read() as reader:
@@ -436,7 +431,7 @@ def test_doctor_reports_missing_or_newer_database_schema(
         "its daemon does the work itself"
     )
     vault.click("config", "set", "team.workers", "true")
-    assert checked(vault)["queue"] == ("warn", "none yet")
+    assert checked(vault)["queue"] == ("good", "0 pieces of work in it")
     server.sql("UPDATE placet.schema_number SET number = 99", address.rpartition("/")[2])
     assert checked(vault)["tables"] == (
         "bad",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -22,7 +21,7 @@ from placet.host.lock import this_process
 from placet.journal.database import VAULT, address_file
 from placet.journal.writer import Journal
 from placet.journal.writes import AcquireLease
-from placet_team.job_queue import make_queue, work
+from placet.sandbox.box import Level
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import create_tables
 from placet_team.tables import (
@@ -32,27 +31,39 @@ from placet_team.tables import (
     queue_of,
 )
 from placet_team.work_dispatch import OWNER_JSON
+from placet_team.worker import Worker, WorkerId
+from placet_team.worker_journal import WorkerJournal
+from placet_team.worker_setup import Machine, WorkerSettings
 from teamkit import LEASE_S, TestTeam, Workers, owner_json, running_team
 from vaultkit import until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
 
 
-def test_all_worker_slots_run_concurrently(journal: Journal, address: str) -> None:
-    slots = min(32, (os.cpu_count() or 1) + 4) + 3  # asyncio's own threads, and more
-    queue = queue_of("any", 0)
+def test_all_worker_slots_run_concurrently(
+    tmp_path: Path, journal: Journal, workers: Workers
+) -> None:
+    slots, queue = 6, queue_of("any", 0)
     puts = [PutWork(f"t{n}", 1, planning=True, queue=queue, priority=0) for n in range(slots)]
-    journal.commit(puts)
     together, over = threading.Barrier(slots), threading.Event()
 
-    def take(trace_id: str, generation: int) -> None:
-        try:
-            together.wait(20)
-        finally:
-            over.set()
+    class Meeting(Worker):
+        def _take(self, trace_id: str) -> None:
+            try:
+                together.wait(20)
+            finally:
+                over.set()
 
-    work(address, [queue], slots, take, over.is_set, print)
+    with closing(WorkerJournal(workers.role("ann"), tmp_path / "journal", print)) as own:
+        machine = Machine(own, tmp_path, {}, Level.BUBBLEWRAP, (), print, WorkerSettings())
+        worker = Meeting(WorkerId("ann", slots), own, machine, print, owner_json("ann"))
+        with worker.joined():
+            doing = threading.Thread(target=worker.work, args=(over.is_set,))
+            doing.start()
+            journal.commit(puts)  # which is announced
+            doing.join(60)
     assert not together.broken
+    assert worker.failed is None
 
 
 @contextmanager
@@ -198,7 +209,6 @@ def team(tmp_path: Path, server: pgkit.Server) -> Iterator[TestTeam]:
     """A vault whose journal is in a database that is as a daemon leaves it; none runs."""
     with running_team(tmp_path, server, lease_s=600) as found:
         create_tables(found.address)
-        make_queue(found.address)
         state = found.vault.site.state
         state.folder.mkdir(parents=True, exist_ok=True)
         address_file(state.journal).write_text(found.address)

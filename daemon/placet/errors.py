@@ -165,6 +165,7 @@ class End(StrEnum):
     LEASE_LOST = "lease_lost"
     REPOSITORY = "repository"
     DRIFT = "changed_under_plan"
+    RECORD = "record"
     CRASH_LOOP = "crash_loop"
     INTERNAL_ERROR = "internal_error"
 
@@ -295,6 +296,11 @@ ENDS: Mapping[End, EndVerdict] = {
         FailureClass.DAEMON,
         "Another daemon took the mission over.",
         "See that only one daemon works on this vault.",
+    ),
+    End.RECORD: EndVerdict(
+        FailureClass.DAEMON,
+        "The record of the work cannot be read.",
+        "If the journal's disk or database is damaged, restore a backup. Then try again.",
     ),
     End.CRASH_LOOP: EndVerdict(
         FailureClass.DAEMON,

@@ -27,7 +27,7 @@ from placet.git.history import is_ancestor
 from placet.git.repository import head, identity
 from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import add_worktree
-from placet.journal.writes import Guard
+from placet.journal.writes import BodyDamaged, Guard
 from placet.plan.statement import FULL_COMMIT
 from placet_team.branch_checks import Allowed, BranchRefused, check_branch
 from placet_team.git_fetching import (
@@ -68,6 +68,8 @@ def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionR
             ports.journal.commit([guard, *drop])
             clear_remote(ports, case, to.values())
             return stopped
+        except BodyDamaged:
+            raise
         except (UserError, GitError, OSError) as error:
             why = passing(error) or str(error)
             raise Postponed(why, AWAY_RETRY_S, WaitReason.MACHINE) from error

@@ -28,7 +28,7 @@ from placet.errors import End, Interrupted, PlacetError, UserError, describe_bug
 from placet.git.repository import current_branch, head, identity, resolve
 from placet.git.run import Author, GitError, Repo, RepositoryChanged
 from placet.journal.writer import JournalAccess
-from placet.journal.writes import Conflict, LeaseLost, ReleaseLease, RenewLease
+from placet.journal.writes import BodyDamaged, Conflict, LeaseLost, ReleaseLease, RenewLease
 from placet_team.branch_checks import BranchRefused
 from placet_team.bring_home import (
     AWAY_RETRY_S,
@@ -104,6 +104,8 @@ class Handover:
         except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
+        except BodyDamaged:
+            raise
             why = str(error)
             end = End.REPOSITORY
             return PlanningFailed(job.case.generation, why, end.value, end=end)
@@ -138,6 +140,8 @@ class Handover:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
             if not isinstance(error, PlacetError):
+        except BodyDamaged:
+            raise
                 raise
             with ports.journal.read() as reader:
                 begun = refs_of(reader.connection, case.trace_id, case.generation) is not None

@@ -45,7 +45,7 @@ from placet.git.receipt import RECEIPTS
 from placet.git.repository import all_refs, head, identity, is_kept, resolve
 from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import add_worktree, clear_stale_locks
-from placet.journal.writes import JournalPaused, LeaseLost
+from placet.journal.writes import BodyDamaged, JournalPaused, LeaseLost
 from placet.plan.comments import placed
 from placet.plan.left_out import text_to_do
 from placet.plan.plan import agent_steps
@@ -108,7 +108,8 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
 
     With a reason, `cancel` ends the mission at the next safe point; without one, the work is left
     for later. Raises Interrupted and Postponed; calling it again resumes from the record. Anything
-    else, such as a repository that is gone, is returned as a result.
+    else, such as a repository that is gone, is returned as a result. Raises BodyDamaged for a
+    record that cannot be read.
     """
     case = mission.case
     record = Record.load(ports.journal, case, case.generation, ports.clock, mission.token)
@@ -121,6 +122,8 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
         raise
     except (Postponed, AsksPerson):
         record.end_run()
+        raise
+    except BodyDamaged:
         raise
     except (UserError, GitError, RepositoryChanged, OSError) as error:
         worktree = path_of(ports, case, record)

@@ -48,6 +48,7 @@ from placet.chat.tiny_call import TINY, without_images
 from placet.disk.files import free_bytes
 from placet.errors import End, Interrupted, Stop, UserError
 from placet.host.answering import answer_shown
+from placet.journal.writes import BodyDamaged
 from placet.secrets import redact
 from placet.wording import one_line
 
@@ -346,10 +347,13 @@ def count_unseen(record: Record) -> None:
 
 
 def _attempts(record: Record) -> list[tuple[int, int]]:
-    """Return turn and number of every attempt that was begun."""
+    """Return turn and number of every attempt that was begun; raises BodyDamaged."""
     prefix = f"{ATTEMPT.key}:"
-    where = (key[len(prefix) :].split(":") for key in record.intents if key.startswith(prefix))
-    return [(int(turn), int(number)) for turn, number in where]
+    where = [key[len(prefix) :].split(":") for key in record.intents if key.startswith(prefix)]
+    try:
+        return [(int(turn), int(number)) for turn, number in where]
+    except ValueError as error:
+        raise BodyDamaged("the record has an attempt without a number") from error
 
 
 def _settle_unseen(record: Record, turn: int, number: int, purpose: Purpose) -> Attempted:

@@ -86,8 +86,9 @@ class Threads:
             except Postponed as postponed:
                 back = JobResult(job, None, postponed)
             except BodyDamaged as damaged:
+                end, why = End.RECORD, str(damaged)
                 back = (
-                    JobResult(job, PlanningFailed(job.generation, str(damaged), "BodyDamaged"))
+                    JobResult(job, PlanningFailed(job.generation, why, end.value, end=end))
                     if job.planning
                     else JobResult(
                         job, None, Postponed(str(damaged), MISTAKE_RETRY_S, WaitReason.MISTAKE)

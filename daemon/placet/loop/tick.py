@@ -138,7 +138,8 @@ class Loop:
         # in any state: a case may have been decided before the daemon died
         for trace, attempt in asked:
             if (record := self._record(cases[trace], attempt)) is not None:
-                count_unseen(record)
+                with suppress(BodyDamaged):  # it ends the work when that is resumed
+                    count_unseen(record)
         # a worker that did not return in time was abandoned, and did not crash
         for case in abandoned:
             if (record := self._record(case, case.generation)) is not None:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from placet.activity import Action
 from placet.agent.commits import executes
 from placet.agent.instruction_notes import digests_of, notes_of_agent
-from placet.agent.mission_end import bug_result
+from placet.agent.mission_end import bug_result, failed_result
 from placet.agent.planner import Assignment
 from placet.agent.ports import Ports
 from placet.agent.receipt import with_receipt
@@ -73,13 +73,16 @@ MAX_ROWS = 10_000
 """How many of a case's latest rows a report uses."""
 
 
-def report(ports: Ports, mission: Mission, ended: MissionResult) -> MissionEnded:
+def report(
+    ports: Ports, mission: Mission, ended: MissionResult, record: Record | None = None
+) -> MissionEnded:
     """Return the end of a mission as the loop takes it, with its report, and write its receipt.
 
-    Raises Postponed where the receipt cannot be written.
+    `record` replaces one that cannot be read. Raises BodyDamaged for that, and Postponed where the
+    receipt cannot be written.
     """
     case, moment = mission.case, ports.clock.wall()
-    record = Record.load(ports.journal, case, case.generation, ports.clock)
+    record = record or Record.load(ports.journal, case, case.generation, ports.clock)
     ended = with_receipt(ports, mission, record, ended)
     with ports.journal.read() as reader:
         rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True)
@@ -107,6 +110,8 @@ def report(ports: Ports, mission: Mission, ended: MissionResult) -> MissionEnded
     )
 
 
+MAX_REASON = 300
+"""Maximum characters of why a record cannot be read."""
 MAX_REPORT_CHARS = 40_000
 """Characters of a Failure Report that the next planning reads."""
 WALL_RETRY_S = 60.0
@@ -428,7 +433,8 @@ class Dispatch:
             return
         self.state.say(f"{case.request_id}: {error}")
         if case.acting in DRAFTING:
-            failed = PlanningFailed(case.generation, str(error), type(error).__name__)
+            end = End.RECORD
+            failed = PlanningFailed(case.generation, str(error), end.value, end=end)
             self.state.apply(case, failed)
         else:
             why = f"The journal is not as it was written: {error.what}."
@@ -470,13 +476,20 @@ class Dispatch:
         """Carry a mission out and write its report (in the worker's thread)."""
         leaving = Cancel(self.state.ports.leaving, job.hold)
         ports = replace(self.state.ports, sandbox=sandbox, leaving=leaving)
+        case = mission.case
         try:
-            ended = self.run_mission(ports, mission, job.cancel)
-        except (Interrupted, Postponed, AsksPerson, LeaseLost):
-            raise
-        except Exception as error:
-            ended = bug_result(ports, mission, error)
-        return report(ports, mission, ended)
+            try:
+                ended = self.run_mission(ports, mission, job.cancel)
+            except (Interrupted, Postponed, AsksPerson, LeaseLost, BodyDamaged):
+                raise
+            except Exception as error:
+                ended = bug_result(ports, mission, error)
+            return report(ports, mission, ended)
+        except BodyDamaged as error:
+            unread = Record(ports.journal, case, case.generation, ports.clock)
+            why = UserError(one_line(str(error), MAX_REASON))
+            ended = failed_result(ports, mission, why, End.RECORD, unread)
+            return report(ports, mission, ended, unread)
 
     def _finish(self, case: Case, event: Result | Asked, token: int | None) -> None:
         state = self.state

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-
-import psycopg
+from collections.abc import Callable, Mapping
 
 from placet.host.clock import boottime_s
 from placet.journal.writer import JournalAccess
-from placet.journal.writes import JournalPaused
-from placet_team.postgres import announcements
-from placet_team.tables import HOST, MemberRow, WorkRow, member_rows, work_rows
+from placet_team.tables import MemberRow, WorkRow, team_rows
 
 LOOK_S = 2.0
 """Seconds after which it looks though nothing was announced: an announcement may be lost."""
@@ -23,13 +18,12 @@ GAP_S = 5.0
 class TeamCache:
     """The team's work and workers at the last look. Any thread may use it.
 
-    `changed` is called when they differ from the look before. The database at `address` announces
-    changes. Of overlapping looks the last one to begin counts; `looks` is their number.
+    `changed` is called when they differ from the look before. Of overlapping looks the last one to
+    begin counts; `looks` is their number.
     """
 
-    def __init__(self, journal: JournalAccess, address: str, changed: Callable[[], None]) -> None:
+    def __init__(self, journal: JournalAccess, changed: Callable[[], None]) -> None:
         self._journal, self._changed = journal, changed
-        self._address = address
         self._over = threading.Event()
         self._news = threading.Condition()
         self.work: Mapping[str, WorkRow] = {}
@@ -44,9 +38,10 @@ class TeamCache:
         with self._news:
             self._begun += 1
             number = self._begun
-        with self._journal.read() as reader:
-            work = {row.trace_id: row for row in work_rows(reader.connection)}
-            members = {row.name: row for row in member_rows(reader.connection)}
+        with self._journal.ask() as reader:
+            found, processes = team_rows(reader.connection)
+        work = {row.trace_id: row for row in found}
+        members = {row.name: row for row in processes}
         now_s = boottime_s()
         with self._news:
             if number < self._last:
@@ -76,21 +71,18 @@ class TeamCache:
             seen = self.looks
             self._news.wait_for(lambda: self.looks > seen or self._over.is_set(), LOOK_S)
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Look whenever something is announced, in a separate thread."""
+    def is_old(self) -> bool:
+        """Return whether nobody looked for GAP_S."""
+        with self._news:
+            return boottime_s() - self._looked_s > GAP_S
 
-        def run() -> None:
-            with suppress(JournalPaused, psycopg.Error):  # the loop meets it, too
-                for _ in announcements(self._address, HOST, LOOK_S, self._over):
-                    if not self._over.is_set():
-                        self.look()
+    def forget(self, trace_id: str) -> None:
+        """Forget a piece of work that the daemon deletes, until the next look."""
+        with self._news:
+            self.work = {key: row for key, row in self.work.items() if key != trace_id}
 
-        thread = threading.Thread(target=run, name="cache", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            with self._news:
-                self._news.notify_all()
+    def close(self) -> None:
+        """Let nobody wait any longer."""
+        self._over.set()
+        with self._news:
+            self._news.notify_all()

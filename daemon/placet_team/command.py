@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import closing
+from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
@@ -25,18 +27,22 @@ from placet.host.config import Key
 from placet.host.lock import boot_id
 from placet.host.state import expand_home
 from placet.journal.database import VAULT, address_of, is_begun
-from placet.journal.reader import Reader
+from placet.journal.reader import Reader, open_reader
 from placet.journal.writer import Journal
-from placet.journal.writes import Conflict
+from placet.journal.writes import Change, Conflict
 from placet.wording import age, counted
 from placet_team.git_fetching import is_git_path
 from placet_team.git_refs import bare_repo_at
 from placet_team.postgres import PostgresConnection, user_of
 from placet_team.postgres_plugin import require_vault
 from placet_team.postgres_schema import create_tables
-from placet_team.status_text import status_text, workers_text
+from placet_team.removal import RemoveWorker, known_workers, shut_out, written_by
+from placet_team.status_text import status_text, workers_text, written_text
 from placet_team.tables import ANY, WORKER, Drain
-from placet_team.worker_status import team
+from placet_team.worker_status import must_have_team, team
+
+SLOTS = 2
+"""Pieces of work that a worker does at once where `team init` is not told."""
 
 
 @click.group("team")
@@ -57,8 +63,17 @@ def team_command() -> None:
     metavar="A,B",
     help="Labels of the portals whose work it takes; `any` is that of portals without one.",
 )
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 64),
+    default=SLOTS,
+    show_default=True,
+    help="Pieces of work that the worker does at once; it may have 2 connections for each, and 4.",
+)
 @site_option
-def team_init_command(site: Site, address: str, remote: str, worker: str, labels: str) -> None:
+def team_init_command(
+    site: Site, address: str, remote: str, worker: str, labels: str, slots: int
+) -> None:
     """Create the journal's tables in the database at ADDRESS, and set it in System/placet.toml.
 
     ADDRESS is like postgresql://user@host/database, without a password: that comes from PGPASSWORD,
@@ -90,7 +105,7 @@ def team_init_command(site: Site, address: str, remote: str, worker: str, labels
         )
     if worker:
         say(f"{worker} takes the work of {labels}. A running worker uses this from its next start.")
-        click.echo(let_in(address, checked_name(worker), checked_labels(labels)))
+        click.echo(let_in(address, checked_name(worker), checked_labels(labels), slots))
     settings: dict[Key, Any] = {("team", "database"): address} if given else {}
     if remote:
         settings["team", "work_remote"] = str(_made_remote(remote))
@@ -116,8 +131,11 @@ _MAY_ALL = """SELECT 1 FROM pg_roles, pg_namespace WHERE rolname = ? AND nspname
   AND (rolsuper OR pg_has_role(rolname, nspowner, 'MEMBER'))"""
 
 
-def let_in(address: str, name: str, labels: str) -> str:
-    """Let a worker in, or change its labels; return the SQL that creates its role."""
+def let_in(address: str, name: str, labels: str, slots: int = SLOTS) -> str:
+    """Let a worker in, or change its labels; return the SQL that creates or changes its role.
+
+    The owner of the tables is a member of the role, so that it can end its sessions.
+    """
     with closing(PostgresConnection(address)) as connection:
         if connection.execute(_MAY_ALL, (name,)).fetchone():
             raise UserError(
@@ -130,7 +148,20 @@ def let_in(address: str, name: str, labels: str) -> str:
             "ON CONFLICT (name) DO UPDATE SET labels = excluded.labels",
             (name, labels),
         )
-    return f'CREATE ROLE "{name}" LOGIN CONNECTION LIMIT 150;\nGRANT {WORKER} TO "{name}";'
+        owner, exists = connection.execute(
+            "SELECT current_user, EXISTS (SELECT FROM pg_roles WHERE rolname = ?)", (name,)
+        ).fetchone()
+    can = f'ROLE "{name}" LOGIN CONNECTION LIMIT {2 * slots + 4}'
+    role = (
+        f'ALTER {can};\nGRANT "{name}" TO "{owner}";' if exists else f'CREATE {can} ROLE "{owner}";'
+    )
+    return (
+        f"{role}\n"
+        f'GRANT {WORKER} TO "{name}";\n'
+        f"ALTER ROLE \"{name}\" SET temp_file_limit = '64MB';\n"
+        "REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea)"
+        " FROM PUBLIC;"
+    )
 
 
 def checked_name(name: str) -> str:
@@ -233,13 +264,8 @@ def team_drain_command(site: Site, name: str, undo: bool) -> None:
     """
     found = {one["name"]: one for one in team(site)["workers"]}
     if (worker := found.get(name)) is None:
-        near = get_close_matches(name, found, n=3)
-        raise UserError(
-            f"There is no worker named {name!r}.",
-            f"Did you mean {' or '.join(near)}?" if near else "See them: placet team workers",
-            exit_code=3,
-        )
-    _tell(site, name, draining=not undo)
+        raise _no_worker(name, found)
+    _commit(site, name, Drain(name, not undo))
     if worker["gone"]:
         say(f"{name} gave no sign of life for {age(worker['quiet_s'])}. It will be told if it does")
     elif undo:
@@ -249,10 +275,49 @@ def team_drain_command(site: Site, name: str, undo: bool) -> None:
         say(f"{name} takes no more work{left}, and then ends. See it: placet team workers")
 
 
-def _tell(site: Site, name: str, *, draining: bool) -> None:
+@team_command.command("remove")
+@click.argument("name", metavar="NAME")
+@site_option
+@json_option
+def team_remove_command(site: Site, name: str, as_json: bool) -> None:
+    """Remove a worker that is lost or compromised, and list what it wrote.
+
+    It can write nothing more. Its login is turned off, its sessions end, and other workers do its
+    work. What it wrote stays in the journal: check it.
+    """
+    must_have_team(site)
+    with open_reader(site.state.journal) as reader:
+        if name not in (known := known_workers(reader.connection)):
+            raise _no_worker(name, known)
+    _commit(site, name, RemoveWorker(name))
+    with closing(PostgresConnection(address_of(site.state.journal))) as connection:
+        left = shut_out(connection, name)
+        wrote = [asdict(one) for one in written_by(connection, name)]
+    if as_json:
+        click.echo(json_text({"name": name, "left": left, "wrote": wrote}, indent=2))
+        return
+    say(f"{name} can write nothing more. Other workers do its work.")
+    if left:
+        sql = "\n".join(left)
+        say(f"Its role can still log in. As an administrator of the server, run:\n{sql}")
+    if wrote:
+        click.echo(written_text(wrote))
+    say("Remove its git key, and replace its model key. To read all of a request: placet journal")
+
+
+def _no_worker(name: str, known: Collection[str]) -> UserError:
+    near = get_close_matches(name, known, n=3)
+    return UserError(
+        f"There is no worker named {name!r}.",
+        f"Did you mean {' or '.join(near)}?" if near else "See them: placet team workers",
+        exit_code=3,
+    )
+
+
+def _commit(site: Site, name: str, change: Change) -> None:
     path, clock = site.state.journal, Clock().wall
     with Journal(path, now=clock, boottime_s=boottime_s, boot_id=boot_id(), on_trouble=say) as made:
         try:
-            made.commit([Drain(name, draining)])
+            made.commit([change])
         except Conflict as error:
             raise UserError(f"The worker {name} has just ended.", "placet team workers") from error

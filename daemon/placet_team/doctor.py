@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TRIPS = 5
 FAR_MS = 20.0
 """Milliseconds of a round trip above which the database is far away: each commit takes several."""
+_PATIENCE = " -c lock_timeout=2s -c statement_timeout=5s"
 SKEW_S = 5.0
 """Seconds by which clocks may differ; more is seen in the journal's times."""
 
@@ -47,10 +48,11 @@ def team_lines(site: Site, config: Config) -> Iterator[Finding]:
     from placet_team.postgres import PostgresConnection, error_line, shown
 
     try:
-        with closing(PostgresConnection(address)) as connection:
+        with closing(PostgresConnection(address, _PATIENCE)) as connection:
             yield from _server(connection, shown(address))
             ready = yield from _schema(connection)
             if ready and config.team.workers:
+                yield from _blockers(connection)
                 yield from _queue(connection)
                 yield from _workers(connection, config.team.lease_s)
                 yield from _rights(connection)
@@ -117,28 +119,67 @@ def _schema(connection: PostgresConnection) -> Generator[Finding, None, bool]:
     return number >= latest()
 
 
+def _blockers(connection: PostgresConnection) -> Iterator[Finding]:
+    from placet_team.blockers import blockers
+
+    for one in blockers(connection):
+        helps = f"As an administrator: SELECT pg_terminate_backend({one.pid})"
+        if one.is_worker:
+            helps = (
+                f"The daemon ends it after a lease. To keep it out: placet team remove {one.user}"
+            )
+        yield finding("locks", "bad", str(one), helps)
+
+
 def _queue(connection: PostgresConnection) -> Iterator[Finding]:
     waiting = sum(not row.worker for row in work_rows(connection))
     yield finding("queue", "good", f"{counted(waiting, 'piece')} of work in it")
 
 
-_MAY_WRITE = """SELECT w.name, c.relname FROM team_workers w
-  JOIN pg_roles ON rolname = w.name COLLATE "C" JOIN pg_class c ON relkind = 'r'
-  AND relnamespace = 'placet'::regnamespace
-  WHERE has_table_privilege(w.name, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE') ORDER BY 1, 2"""
+_RIGHTS = """SELECT w.name, (SELECT min(relname) FROM pg_class WHERE relkind = 'r'
+    AND relnamespace = 'placet'::regnamespace
+    AND has_table_privilege(r.oid, oid, 'INSERT, UPDATE, DELETE, TRUNCATE')),
+  has_database_privilege(r.oid, current_database(), 'TEMPORARY'),
+  has_function_privilege(r.oid, 'lo_create(oid)', 'EXECUTE'),
+  NOT pg_has_role(current_user, r.oid, 'USAGE')
+  FROM team_workers w JOIN pg_roles r ON rolname = w.name COLLATE "C" ORDER BY 1"""
 
 
 def _rights(connection: PostgresConnection) -> Iterator[Finding]:
-    wrong = connection.execute(_MAY_WRITE).fetchone()
-    if wrong is None:
+    wrong = False
+    for name, table, makes_temporary, makes_objects, is_foreign in connection.execute(_RIGHTS):
+        again = (
+            f"As an administrator of the server, run the SQL of: placet team init --worker {name}"
+        )
+        found = [
+            (
+                table,
+                f"the worker {name} may write the table {table}, so do not trust its work",
+                f'As the owner: REVOKE ALL ON ALL TABLES IN SCHEMA placet FROM "{name}". The role '
+                "must own nothing and must not be a superuser.",
+            ),
+            (
+                makes_temporary,
+                f"the worker {name} may make temporary tables, and fill the database's disk",
+                "As the database's owner: REVOKE TEMPORARY ON DATABASE … FROM PUBLIC",
+            ),
+            (
+                makes_objects,
+                f"the worker {name} may make large objects, and fill the database's disk",
+                again,
+            ),
+            (
+                is_foreign,
+                f"placet cannot end sessions of the worker {name} that block the journal",
+                f'As an administrator of the server: GRANT "{name}" TO the owner of the tables',
+            ),
+        ]
+        for is_so, what, helps in found:
+            if is_so:
+                wrong = True
+                yield finding("rights", "bad" if table else "warn", what, helps)
+    if not wrong:
         yield finding("rights", "good", "workers can write only through placet's functions")
-        return
-    found = f"the worker {wrong[0]} may write the table {wrong[1]}, so do not trust its work"
-    helps = (
-        f'As the owner: REVOKE ALL ON ALL TABLES IN SCHEMA placet FROM "{wrong[0]}". The role '
-        "must own nothing and must not be a superuser."
-    )
-    yield finding("rights", "bad", found, helps)
 
 
 def _workers(connection: PostgresConnection, lease_s: float) -> Iterator[Finding]:

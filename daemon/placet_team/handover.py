@@ -23,6 +23,7 @@ from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
+from placet.chat.budget import Amount
 from placet.chat.cancel import Cancel
 from placet.errors import End, Interrupted, PlacetError, UserError, describe_bug, passing
 from placet.git.repository import current_branch, head, identity, resolve
@@ -66,6 +67,7 @@ from placet_team.work_item import (
     Source,
     Wait,
     WorkItem,
+    most_used,
     packed_config,
     result_of,
 )
@@ -94,18 +96,19 @@ class Handover:
         assert job.token is not None, "a worker's planning has a lease"
         try:
             item = partial(self._plan, ports, job, cancel)
-            came = self._came(ports, job.case, job.token, cancel, item)
+            most = most_used(ports.config.limits, None)
+            came = self._came(ports, job.case, job.token, cancel, item, most)
             if isinstance(came, PlanningFailed):
                 came = replace(came, generation=job.case.generation)
             elif isinstance(came, Drafted):
                 came = checked_plan(ports, job.case, self._planned_from(job), came)
             else:
                 raise WorkerBug(f"a worker planned, and gave back: {came!r:.200}")
+        except BodyDamaged:
+            raise
         except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
-        except BodyDamaged:
-            raise
             why = str(error)
             end = End.REPOSITORY
             return PlanningFailed(job.case.generation, why, end.value, end=end)
@@ -120,7 +123,7 @@ class Handover:
         case = mission.case
         row = self.cache.work.get(case.trace_id)
         if row is None or row.token != mission.token:
-            with ports.journal.read() as reader:
+            with ports.journal.ask() as reader:
                 here = began_here(reader.connection, case.trace_id, case.generation)
             if cancel.reason or here:
                 return run_mission_here(ports, mission, cancel)
@@ -128,7 +131,8 @@ class Handover:
         try:
             try:
                 item = partial(self._mission, ports, mission, cancel)
-                came = self._came(ports, case, mission.token, cancel, item)
+                most = most_used(ports.config.limits, mission.plan.scope)
+                came = self._came(ports, case, mission.token, cancel, item, most)
             except WorkerBug as error:
                 bug = UserError(describe_bug(error))
                 came = failed_result(ports, mission, bug, End.INTERNAL_ERROR, record)
@@ -136,14 +140,14 @@ class Handover:
                 raise WorkerBug(f"a worker ran a plan, and returned: {came!r:.200}")
             record = Record.load(ports.journal, case, case.generation, ports.clock)
             return self._settled(ports, mission, record, came, cancel)
+        except BodyDamaged:
+            raise
         except (UserError, GitError, RepositoryChanged, OSError) as error:
             if why := passing(error):
                 raise Postponed(why, MACHINE_RETRY_S, WaitReason.MACHINE) from error
             if not isinstance(error, PlacetError):
-        except BodyDamaged:
-            raise
                 raise
-            with ports.journal.read() as reader:
+            with ports.journal.ask() as reader:
                 begun = refs_of(reader.connection, case.trace_id, case.generation) is not None
             if isinstance(error, UserError) and begun:
                 # only the remote has its commits: they wait until they can be put in place
@@ -151,15 +155,27 @@ class Handover:
             return failed_result(ports, mission, error, End.REPOSITORY, record)
 
     def _came(
-        self, ports: Ports, case: Case, token: int, cancel: Cancel, item: Callable[[], WorkItem]
+        self,
+        ports: Ports,
+        case: Case,
+        token: int,
+        cancel: Cancel,
+        item: Callable[[], WorkItem],
+        most: Amount,
     ) -> Result:
-        """Hand work over, unless a worker has it already, and wait for the result."""
+        """Hand work over, unless a worker has it already, and wait for the result.
+
+        Its model calls may use `most`.
+        """
         row = self.cache.work.get(case.trace_id)
         if row is None or row.token != token:
             try:
                 text = ITEM_JSON.dump_json(item()).decode()
                 worker = "" if row is None else row.worker
-                work = HandWork(case.trace_id, case.generation, worker, token, text)
+                usd = None if most.usd is None else f"{most.usd}"
+                work = HandWork(
+                    case.trace_id, case.generation, worker, token, text, most.tokens, usd
+                )
                 # pushing the work may have taken longer than a lease
                 renewal = RenewLease(case.trace_id, token, self.lease_s)
                 self.journal.commit([renewal, work])
@@ -197,7 +213,7 @@ class Handover:
             if row is None or row.token != token:
                 raise Interrupted("another worker has it")
             if row.kind:
-                with ports.journal.read() as reader:
+                with ports.journal.ask() as reader:
                     text = text_of(reader.connection, "result", case.trace_id, token)
                 if text is not None:
                     return row, text
@@ -247,7 +263,7 @@ class Handover:
         if case.plan.base_branch:
             name = f"refs/heads/{case.plan.base_branch}"
             needed[name] = resolve(repo, name) or ""  # empty: the row was deleted
-        with ports.journal.read() as reader:
+        with ports.journal.ask() as reader:
             recorded = refs_of(reader.connection, case.trace_id, case.generation) or {}
         # what is home already may be gone from the remote
         check_refs(case, place, recorded)
@@ -308,7 +324,7 @@ class Handover:
 
     def _planned_from(self, job: Assignment) -> str:
         """Return the branch that a planning began from, as it was handed over."""
-        with self.journal.read() as reader:
+        with self.journal.ask() as reader:
             text = text_of(reader.connection, "item", job.case.trace_id, job.token or 0)
         if text is None:
             raise Interrupted("another worker has it")
@@ -320,7 +336,7 @@ class Handover:
         """Bring a mission's commits home; return its end as the repository shows it."""
         case = mission.case
         repo = repository(ports, case.request.portal, record)
-        with ports.journal.read() as reader:
+        with ports.journal.ask() as reader:
             to = refs_of(reader.connection, case.trace_id, case.generation) or {}
         # an exception ended it before uncommitted files were checked
         to = without_checkpoints(to, "" if ended.branch else kept_ref(case))

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -193,23 +193,24 @@ class PostgresConnection:
 
 
 def announcements(
-    address: str, channel: str, every_s: float, stop: threading.Event
-) -> Iterator[None]:
-    """Yield at once, after each NOTIFY, and at least every `every_s`, until `over` is set.
+    address: str, channels: Sequence[str], every_s: float, stop: threading.Event
+) -> Iterator[Collection[str]]:
+    """Yield at once, after each NOTIFY, and at least every `every_s`, until `stop` is set.
 
-    While the database is away it yields, too. Raises psycopg.Error for a lasting fault.
+    It yields the channels on which something may have been announced. While the database is away it
+    yields, too. Raises psycopg.Error for a lasting fault.
     """
     while not stop.is_set():
         try:
             with contextlib.closing(PostgresConnection(address)) as line:
-                line.execute(f"LISTEN {channel}")
-                yield
+                line.at_once("; ".join(f"LISTEN {channel}" for channel in channels))
+                yield channels
                 while not stop.is_set():
-                    line.notices(every_s)
-                    yield
+                    found = {channel for channel, _ in line.notices(every_s)}
+                    yield found or channels
         except DatabaseAway:
             stop.wait(every_s)
-            yield
+            yield channels
 
 
 @contextlib.contextmanager

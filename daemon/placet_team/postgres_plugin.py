@@ -45,15 +45,16 @@ store = PostgresStore
 
 
 def patient(
-    address: str, wait: Callable[[DatabaseAway], None]
+    address: str, wait: Callable[[DatabaseAway], None], *, one_moment: bool
 ) -> AbstractContextManager[PatientConnection]:
     """Give a reader that waits while the server is away."""
-    return closing(PatientConnection(address, wait))
+    return closing(PatientConnection(address, wait, one_moment=one_moment))
 
 
 def changes(address: str, every_s: float) -> Iterator[None]:
     """Yield at once, after each change of the journal, and at least every `every_s`."""
-    return announcements(address, ROWS, every_s, threading.Event())
+    for _ in announcements(address, [ROWS], every_s, threading.Event()):
+        yield
 
 
 def backup(path: Path, target: Path) -> None:

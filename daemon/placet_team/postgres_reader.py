@@ -35,14 +35,18 @@ def snapshot(address: str) -> Iterator[PostgresConnection]:
 @contextlib.contextmanager
 def idle_connection(address: str) -> Iterator[PostgresConnection]:
     """Give a connection outside of any transaction. It may have been cut."""
-    try:
-        connection = _IDLE.setdefault(address, []).pop()
-    except IndexError:
-        connection = PostgresConnection(address)
+    connection = _idle(address)
     try:
         yield connection
     finally:
         _release(address, connection)
+
+
+def _idle(address: str) -> PostgresConnection:
+    try:
+        return _IDLE.setdefault(address, []).pop()
+    except IndexError:
+        return PostgresConnection(address)
 
 
 def _begun(address: str) -> PostgresConnection:
@@ -75,26 +79,34 @@ def _close_idle() -> None:
 
 
 class PatientConnection:
-    """A snapshot that waits while the database is away, and then sees a later moment.
+    """A reader that waits while the database is away, and then sees a later moment.
 
-    `wait` is called with the trouble before each new attempt; what it raises ends the waiting.
+    `wait` is called with the trouble before each new attempt; what it raises ends the waiting. With
+    `one_moment` all queries see the same state. Without, each sees all that is committed.
     """
 
-    def __init__(self, address: str, wait: Callable[[DatabaseAway], None]) -> None:
+    def __init__(
+        self, address: str, wait: Callable[[DatabaseAway], None], *, one_moment: bool
+    ) -> None:
         self._address = address
         self._wait = wait
+        self._one_moment = one_moment
         self._connection: PostgresConnection | None = None
 
     def execute(self, sql: str, values: Values = (), /) -> Any:
         """Run one query."""
+        connect = _begun if self._one_moment else _idle
         while True:
             try:
                 if self._connection is None:
-                    self._connection = _begun(self._address)
+                    self._connection = connect(self._address)
                 return self._connection.execute(sql, values)
             except DatabaseAway as error:
                 self.close()
-                self._wait(error)
+                if connect is _idle:  # one that was kept may have been cut
+                    connect = PostgresConnection
+                else:
+                    self._wait(error)
 
     def executemany(self, sql: str, values: Any, /) -> None:
         """Refuse to write."""

@@ -13,7 +13,7 @@ from placet.journal.database import DatabaseAway
 from placet.journal.schema import FIRST, SCHEMA, latest
 from placet_team.postgres import CREDENTIAL, PostgresConnection, checked, error_line, shown
 from placet_team.postgres_reader import READER
-from placet_team.tables import TABLES, WORKER
+from placet_team.tables import METRICS, TABLES, WORKER
 
 _TYPES: tuple[tuple[str, str], ...] = (
     (
@@ -151,6 +151,7 @@ def _migrated(connection: PostgresConnection) -> tuple[str, ...]:
             "ON CONFLICT (one) DO UPDATE SET number = excluded.number",
             (latest(),),
         )
+    connection.execute(METRICS)
     for role in _missing_roles(connection):
         connection.execute(_MAKE_ROLE.format(role))
     missing = _missing_roles(connection)

@@ -34,6 +34,7 @@ def status_text(found: Mapping[str, Any]) -> str:
         ("database", found["database"]),
         ("daemon", found["daemon"] or "not running (placet run)"),
         ("workers", counted(len(found["workers"]), "worker")),
+        *(("blocked", words) for words in found["blocked"]),
     ]
     work = [
         (
@@ -47,6 +48,22 @@ def status_text(found: Mapping[str, Any]) -> str:
     heads = ("request", "state", "worker", "")
     parts = [_drawn(head), workers_text(found), _drawn(work, heads)]
     return "\n\n".join(part for part in parts if part)
+
+
+def written_text(wrote: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of what a worker wrote."""
+    rows = [
+        (
+            one["request_id"],
+            one["since"],
+            one["until"],
+            str(one["rows"]),
+            str(one["commits"]),
+            f"${one['usd']:.4f}",
+        )
+        for one in wrote
+    ]
+    return _drawn(rows, ("request", "since", "until", "rows", "commits", "cost"))
 
 
 def _drawn(rows: Sequence[Sequence[str]], heads: Sequence[str] = ()) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from placet import __version__
 from placet.agent.record import BRANCH
@@ -28,7 +28,8 @@ TABLES = (
      queue text NOT NULL, put_at text NOT NULL, worker text, owner text, token bigint,
      turn bigint NOT NULL DEFAULT 0, level bigint NOT NULL DEFAULT 0, item text NOT NULL DEFAULT '',
      stop text NOT NULL DEFAULT '', kind text NOT NULL DEFAULT '',
-     result text NOT NULL DEFAULT '', priority bigint NOT NULL DEFAULT 0)""",
+     result text NOT NULL DEFAULT '', priority bigint NOT NULL DEFAULT 0,
+     most_tokens bigint, most_usd numeric)""",
     # Before the first release Procrastinate had the queue, and workers wrote to its tables.
     """DO $$ DECLARE old text; BEGIN
      FOR old IN SELECT format('TABLE IF EXISTS %I', relname) FROM pg_class
@@ -44,7 +45,8 @@ TABLES = (
      LOOP EXECUTE format('DROP %s CASCADE', old); END LOOP;
      IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'team_work'::regclass
          AND attname = 'priority') THEN
-       ALTER TABLE team_work ADD COLUMN priority bigint NOT NULL DEFAULT 0;
+       ALTER TABLE team_work ADD COLUMN priority bigint NOT NULL DEFAULT 0,
+         ADD COLUMN most_tokens bigint, ADD COLUMN most_usd numeric;
      END IF; END $$""",
     """CREATE INDEX IF NOT EXISTS team_work_waiting ON team_work (priority DESC, put_at)
      WHERE worker IS NULL""",
@@ -64,7 +66,27 @@ TABLES = (
     "INSERT INTO team_day VALUES (1, 0) ON CONFLICT DO NOTHING",
     """CREATE TABLE IF NOT EXISTS team_held (
      key text COLLATE "C" PRIMARY KEY, tokens bigint NOT NULL, usd text)""",
+    # what workers brought of a case's generation, under all its leases
+    """CREATE TABLE IF NOT EXISTS team_used (
+     trace_id text COLLATE "C", generation bigint, bytes bigint NOT NULL, tokens numeric NOT NULL,
+     usd numeric NOT NULL, PRIMARY KEY (trace_id, generation))""",
 )
+
+METRICS = """CREATE OR REPLACE VIEW team_metrics AS SELECT
+  (SELECT count(*) FROM team_work WHERE worker IS NULL) AS waiting,
+  (SELECT count(*) FROM team_work WHERE worker IS NOT NULL AND kind = '') AS running,
+  (SELECT coalesce(extract(epoch FROM now() - min(put_at)::timestamptz), 0)::bigint
+    FROM team_work WHERE worker IS NULL) AS oldest_s,
+  (SELECT count(*) FROM team_members, (SELECT coalesce(max(expires_s - heartbeat_s), 30) AS good_s
+    FROM leases WHERE trace_id = 'vault') AS l
+    WHERE beat_s > extract(epoch FROM now()) - good_s) AS workers,
+  (SELECT count(*) FROM activity WHERE action_type = 'execution.completed'
+    AND timestamp > to_char(now() AT TIME ZONE 'UTC' - interval '1 day', 'YYYY-MM-DD"T"HH24:MI:SS')
+  ) AS completed_day,
+  (SELECT count(*) FROM activity WHERE action_type = 'execution.failed'
+    AND timestamp > to_char(now() AT TIME ZONE 'UTC' - interval '1 day', 'YYYY-MM-DD"T"HH24:MI:SS')
+  ) AS failed_day"""
+"""What a person who runs a team watches, in one row."""
 
 _OF_WORK = "WHERE trace_id = :trace_id AND generation = :generation"
 _TELL = "RETURNING CASE WHEN worker IS NOT NULL THEN pg_notify('placet_work', worker) END"
@@ -87,20 +109,27 @@ class PutWork(Change):
           put_at = excluded.put_at, worker = NULL, owner = NULL, token = NULL, item = '',
           stop = '', kind = '', result = ''
         RETURNING pg_notify('placet_work', '')""",
+        "DELETE FROM team_used WHERE trace_id = :trace_id AND generation < :generation",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HandWork(Change):
-    """Send a worker the work that it took, with its lease's token; Conflict if it lost it."""
+    """Send a worker the work that it took, with its lease's token; Conflict if it lost it.
+
+    `most_tokens` and `most_usd` are what the model's calls may use; None for no limit.
+    """
 
     trace_id: str
     generation: int
     worker: str
     token: int
     item: str
+    most_tokens: int | None
+    most_usd: str | None
     SQL = (
-        f"UPDATE team_work SET token = :token, turn = 0, item = :item {_OF_WORK} "  # noqa: S608 - our own
+        "UPDATE team_work SET token = :token, turn = 0, item = :item, "  # noqa: S608 - our own
+        f"most_tokens = :most_tokens, most_usd = CAST(:most_usd AS numeric) {_OF_WORK} "
         f"AND worker = :worker AND token IS NULL {_TELL}",
     )
     ELSE = "{worker} no longer has {trace_id}"
@@ -261,14 +290,26 @@ def needs(queue: str) -> tuple[str, str, int]:
     return version, label, int(level)
 
 
-_WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at, coalesce(worker, ''),
-  coalesce(owner, ''), level, coalesce(w.token, 0), stop, kind,
+_WORK = """SELECT w.trace_id, w.generation, planning, queue, put_at,
+  coalesce(worker, '') AS worker, coalesce(owner, '') AS owner, level,
+  coalesce(w.token, 0) AS token, stop, kind,
   w.token IS NOT NULL AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.trace_id = w.trace_id
     AND l.token = w.token AND held
-    AND l.expires_s > extract(epoch FROM clock_timestamp())),
+    AND l.expires_s > extract(epoch FROM clock_timestamp())) AS expired,
   coalesce((SELECT acquired_at FROM leases l WHERE l.trace_id = w.trace_id
-    AND l.token = w.token), '')
+    AND l.token = w.token), '') AS since
   FROM team_work w"""
+_MEMBERS = """SELECT name, labels, level, version, slots, owner, draining,
+  extract(epoch FROM clock_timestamp())::float8 - beat_s AS quiet_s FROM team_members"""
+_TEAM = f"""SELECT
+  (SELECT coalesce(json_agg(w), '[]') FROM ({_WORK} ORDER BY put_at, w.trace_id) AS w),
+  (SELECT coalesce(json_agg(m), '[]') FROM ({_MEMBERS} ORDER BY name) AS m)"""  # noqa: S608 - our own
+
+
+def team_rows(connection: Connection) -> tuple[list[WorkRow], list[MemberRow]]:
+    """Return all queued and running work, the oldest first, and the processes by their names."""
+    work, members = connection.execute(_TEAM).fetchone()
+    return [WorkRow(**row) for row in work], [MemberRow(**row) for row in members]
 
 
 def work_rows(connection: Connection) -> list[WorkRow]:
@@ -328,11 +369,7 @@ def labels_of(connection: Connection, name: str) -> tuple[str, ...]:
 
 def member_rows(connection: Connection, name: str = "") -> list[MemberRow]:
     """Return the team's processes, in the order of their names, or the one of this name."""
-    names = ", ".join(field.name for field in fields(MemberRow) if field.name != "quiet_s")
-    sql = (
-        f"SELECT {names}, extract(epoch FROM clock_timestamp())::float8 - beat_s "  # noqa: S608 - our own
-        "FROM team_members WHERE :name IN ('', name) ORDER BY name"
-    )
+    sql = f"{_MEMBERS} WHERE :name IN ('', name) ORDER BY name"
     return [MemberRow(*row) for row in connection.execute(sql, {"name": name})]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from weakref import WeakKeyDictionary
 
 from placet.activity import CommittedRow
 from placet.agent.planner import draft
 from placet.errors import UserError
+from placet.host.clock import boottime_s
 from placet.host.config import Config
 from placet.journal.database import address_of
 from placet.journal.writer import Journal
@@ -16,11 +18,13 @@ from placet.journal.writes import JournalPaused, LeaseLost
 from placet.loop.threads import Workers
 from placet.loop.work import Draft, RunMission
 
-HEAR_S = 10.0
-"""Seconds after which it looks for rows though none were announced."""
-PAUSE_S = 0.1
+PAUSE_S = 0.02
 """Seconds between two looks at least."""
+ROWS_S = 0.5
+"""Seconds between two looks for rows at least, which are told for people."""
 MOST_ROWS = 1_000
+_LOOKS: WeakKeyDictionary[Journal, Callable[[], None]] = WeakKeyDictionary()
+"""What looks at the team's tables when something is announced, by the daemon's journal."""
 
 
 def choose_workers(
@@ -50,12 +54,15 @@ def choose_workers(
             "false",
         )
     # Only here: a daemon that does its work itself needs nothing of it.
+    from placet_team.blockers import watched
     from placet_team.cache import TeamCache
     from placet_team.handover import Handover
     from placet_team.work_dispatch import Team
 
-    cache = TeamCache(journal, address, ring)
-    stack.enter_context(cache.listening())
+    stack.enter_context(watched(address, config.team.lease_s, say))
+    cache = TeamCache(journal, ring)
+    _LOOKS[journal] = cache.look
+    stack.callback(cache.close)
     team = Team(journal, cache, config.team.lease_s, lambda: settings().portals)
     handover = Handover(journal, cache, config.team.lease_s)
     say("The work is done by workers: placet team workers.")
@@ -67,21 +74,30 @@ def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]
     """Call `on_rows` with the rows that anybody writes from now on, in a separate thread."""
     import psycopg
 
+    from placet_team.cache import LOOK_S
     from placet_team.postgres import ROWS, announcements
+    from placet_team.tables import HOST
 
-    with journal.read() as reader:
+    with journal.ask() as reader:
         last = reader.last()[0]
     stop = threading.Event()
 
     def hear() -> None:
         nonlocal last
+        told_s, is_due = float("-inf"), False
+        address = address_of(journal.path)
         with suppress(JournalPaused, psycopg.Error):  # the loop meets what the database refuses
-            for _ in announcements(address_of(journal.path), ROWS, HEAR_S, stop):
-                with journal.read() as reader:
-                    rows = reader.activity(after_id=last, limit=MOST_ROWS)
-                if rows:
-                    last = rows[-1].id
-                    on_rows(rows)
+            for channels in announcements(address, [ROWS, HOST], LOOK_S, stop):
+                if HOST in channels and not stop.is_set():
+                    _LOOKS.get(journal, lambda: None)()
+                is_due = is_due or ROWS in channels
+                if is_due and (boottime_s() - told_s >= ROWS_S or stop.is_set()):
+                    told_s, is_due = boottime_s(), False
+                    with journal.ask() as reader:
+                        rows = reader.activity(after_id=last, limit=MOST_ROWS)
+                    if rows:
+                        last = rows[-1].id
+                        on_rows(rows)
                 stop.wait(PAUSE_S)
 
     thread = threading.Thread(target=hear, name="hear", daemon=True)

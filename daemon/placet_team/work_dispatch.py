@@ -102,7 +102,7 @@ class Team:
             return True
         key = case.trace_id, case.generation
         if key not in self.here:
-            with self.journal.read() as reader:
+            with self.journal.ask() as reader:
                 self.here[key] = began_here(reader.connection, *key)
         return self.here[key]
 
@@ -120,13 +120,15 @@ class Team:
                     self.journal.commit([ReleaseLease(row.trace_id, row.token)])
             void = [DropRefs(row.trace_id, row.generation)] if row.token else []
             self.journal.commit([DropWork(row.trace_id, row.generation), *void])
+            self.cache.forget(row.trace_id)
 
     def look(self) -> bool:
-        """Look at the rows; return whether workers came, went or were told to end since then.
+        """Return whether workers came, went or were told to end since the last call.
 
         A worker without a sign of life has gone. It comes back with its next one.
         """
-        self.cache.look()
+        if self.cache.is_old():  # the thread that looks has met an error, or the database is away
+            self.cache.look()
         members = self.cache.members.values()
         now = frozenset(
             (one.name, one.owner, one.draining, one.lives(self.lease_s)) for one in members
@@ -142,6 +144,7 @@ class Team:
 
     def release(self, case: Case, *, ended: bool) -> list[Write]:
         """Return the writes that delete a piece of work, and its references if it `ended`."""
+        self.cache.forget(case.trace_id)
         refs: list[Write] = [DropRefs(case.trace_id, case.generation)] if ended else []
         return [DropWork(case.trace_id, case.generation), *refs]
 

@@ -13,11 +13,16 @@ from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
+from placet.chat.budget import Amount
 from placet.codec import Stored
 from placet.disk.path_text import Denied
 from placet.git.repository import KEPT_MARK
 from placet.host.accepted import plain
-from placet.host.config import Config
+from placet.host.config import Config, LimitsTable
+from placet.plan.limits import scope_excess
+from placet.plan.scope import Scope
+from placet.tools.control import AskPerson, RequestScope
+from placet.wording import one_line
 
 LEFT = "left"
 """The kind of a piece of work that was left, to be resumed."""
@@ -71,6 +76,8 @@ class WorkItem:
 
 
 _LONGEST_WAIT_S = 3600.0
+MAX_REASON = 500
+"""Maximum characters of what a worker says that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ class Wait:
     def error(self) -> Postponed:
         """Return it as the error that it was."""
         after_s = self.after_s if 0 <= self.after_s <= _LONGEST_WAIT_S else _LONGEST_WAIT_S
-        return Postponed(self.reason, after_s, self.why)
+        return Postponed(one_line(self.reason, MAX_REASON), after_s, self.why)
 
 
 Result = Drafted | PlanningFailed | Asked | Wait | MissionResult | str
@@ -105,6 +112,14 @@ _STORED = {kind: Stored[Any](what) for kind, what in _KINDS.items()}
 
 
 ITEM_JSON = Stored[WorkItem](WorkItem)
+
+
+def most_used(limits: LimitsTable, scope: Scope | None) -> Amount:
+    """Return what the model calls of a planning, or of a mission with this scope, may use."""
+    tokens = limits.planning_tokens if scope is None else limits.mission_tokens
+    own_usd = limits.planning_usd or None if scope is None else scope.budget_usd
+    usd = [one for one in (own_usd, limits.day_usd or None) if one is not None]
+    return Amount(min(tokens, limits.day_tokens or tokens), min(usd, default=None))
 
 
 def packed_config(config: Config) -> str:
@@ -136,8 +151,19 @@ def packed_result(
 
 
 def result_of(kind: str, text: str) -> Result:
-    """Return a result; for work that was left or met a bug, its text."""
+    """Return a result; for work that was left or met a bug, its text.
+
+    Raises ValueError for one that cannot be read, or that asks for what no tool lets a model ask.
+    """
     if kind not in _KINDS:
         return text
     found: Result = _STORED[kind].validate_json(text)
+    if isinstance(found, Asked) and found.wider is None:
+        AskPerson(question=found.question, options=list(found.options), why=found.why)
+    elif isinstance(found, Asked) and found.wider is not None:
+        RequestScope(why=found.why)
+        asked = found.wider
+        only = Scope(asked.write, asked.run, asked.network, hosts=asked.hosts)
+        if problems := scope_excess(asked) or [] if asked == only else ["not a wider scope"]:
+            raise ValueError(problems[0])
     return found

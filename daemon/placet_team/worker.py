@@ -121,21 +121,22 @@ class Worker:
             slot.daemon = True
             self._slots.append(slot)
             slot.start()
-        is_away = False
+        failures = 0
         while self._is_needed():
             try:
                 with closing(PostgresConnection(self.journal.address)) as line:
                     line.execute(f"LISTEN {WORK}")
-                    if is_away:
-                        is_away = False
+                    if failures > 1:
                         self.say("The journal can be reached again. This worker takes work.")
+                    failures = 0
                     while self._is_needed():
                         self._listen(line)
-            except DatabaseAway:
-                if not is_away:
-                    is_away = True
-                    self.say("The journal cannot be reached. This worker takes work when it can.")
-                self._slots[0].join(AGAIN_S)
+            except DatabaseAway as error:
+                failures += 1
+                if failures == 2:  # a connection that was cut says nothing of why
+                    why = f"The journal cannot be reached: {error}."
+                    self.say(f"{why} This worker takes work when it can.")
+                self._slots[0].join(AGAIN_S * (failures > 1))
             except (UserError, psycopg.Error) as error:
                 self.failed = error
                 for slot in self._slots:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,15 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from placet.chat.budget import Amount
+from placet.activity import Action
+from placet.chat.budget import Amount, Limits
 from placet.journal.chain import encode_row, utf8
+from placet.journal.costs import TOKENS, quarter
 from placet.journal.database import DatabaseAway
 from placet.journal.reader import Reader
 from placet.journal.writes import (
+    ATTEMPT,
+    REPLY,
     AddActivity,
     AddRecord,
     Committed,
@@ -30,12 +35,14 @@ from placet.journal.writes import (
     LeaseLost,
     Write,
 )
+from placet.wording import rfc3339
 from placet_team.postgres import PostgresConnection, shown
 from placet_team.postgres_reader import MOST_IDLE, PatientConnection, idle_connection
 from placet_team.tables import PutRefs, PutResult
 
 _ERRORS: dict[str, type[Exception]] = {"PL001": LeaseLost, "PL002": Conflict, "PL003": Conflict}
 """What the functions refuse, by the code of the error."""
+_PAID = (Action.MODEL_CALLED, Action.MODEL_FAILED)
 _LONGEST_DELAY_S = 1.0
 _TRIES = MOST_IDLE + 1
 """Failed tries after which the database is away: all connections that were kept may be cut."""
@@ -62,6 +69,8 @@ class WorkerJournal:
         self._on_trouble = on_trouble
         self._give_up = threading.Event()
         self._calls: dict[tuple[str, int], _Calls] = {}
+        self.held: dict[str, Amount] = {}
+        """What is reserved in the day's budget, by caller."""
 
     def commit(self, writes: Sequence[Write], *, durable: bool = False) -> Committed:  # noqa: ARG002 - each commit is flushed
         """Append to the record of the work that the first write, a Guard, names; all or nothing.
@@ -72,11 +81,27 @@ class WorkerJournal:
         trace_id, token, *values = _appended(writes)
         calls = self._calls.setdefault((trace_id, token), _Calls())
         with calls.one:
+            self._settle(writes, token)
             self.call("worker_append", trace_id, token, calls.turn + 1, *values)
             calls.turn += 1
         if any(isinstance(write, PutResult) for write in writes):
             del self._calls[trace_id, token]
         return Committed()
+
+    def _settle(self, writes: Sequence[Write], token: int) -> None:
+        """Reserve what a model call used, where it is more than what was reserved before.
+
+        A server may report more than was expected, and a killed worker's call counts, too. The
+        call's outcome releases the reservation.
+        """
+        called = [one for one in writes if isinstance(one, AddRecord) and _is_settled(one)]
+        if not called:
+            return
+        key = f"{called[0].trace_id}:{called[0].attempt}:{token}"
+        used = [amount for write in writes if (amount := _used(write)) is not None]
+        whole, held = sum(used, Amount()), self.held.pop(key, None)
+        if used and (held is None or not _covers(held, whole)):
+            self.call("worker_hold", key, whole.tokens, _text_of(whole.usd), None)
 
     def call(self, function: str, *values: Any) -> Any:
         """Call one of the team's functions, which may be called twice; waits as `commit` does."""
@@ -99,15 +124,17 @@ class WorkerJournal:
             return answer
 
     @contextmanager
-    def read(self) -> Iterator[Reader]:
+    def read(self, *, one_moment: bool = True) -> Iterator[Reader]:
         """Yield a reader of one moment; waits while the database is away, as `commit` does."""
-        connection = PatientConnection(self.address, self._wait_to_read)
+        connection = PatientConnection(self.address, self._wait_to_read, one_moment=one_moment)
         try:
             yield Reader(connection)
         finally:
             connection.close()
 
-    ask = read
+    def ask(self) -> AbstractContextManager[Reader]:
+        """Give a reader for single queries. Each query sees all that is committed."""
+        return self.read(one_moment=False)
 
     def stop_waiting(self) -> None:
         """From now on raise JournalPaused while the database is away. Any thread may call it."""
@@ -126,30 +153,66 @@ class TeamDay:
 
     journal: WorkerJournal
 
-    def held(self) -> tuple[int, Mapping[str, Amount]]:
+    def held(self, reader: Reader) -> tuple[int, Mapping[str, Amount]]:
         """Return what running conversations have reserved, by caller, and the state's number."""
-        with self.journal.read() as reader:
-            (version,) = reader.connection.execute("SELECT version FROM team_day").fetchone()
-            rows = reader.connection.execute(_HELD).fetchall()
-        return int(version), {
-            key: Amount(int(tokens), None if usd is None else Decimal(usd))
-            for key, tokens, usd in rows
+        rows = reader.connection.execute(_HELD).fetchall()
+        found = {
+            str(key): Amount(int(tokens), None if usd is None else Decimal(usd))
+            for _, key, tokens, usd in rows
+            if key is not None
         }
+        return int(rows[0][0]), found
+
+    def hold_if_room(self, key: str, worst: Amount, limits: Limits, since: datetime) -> bool:
+        """Reserve a call if it certainly fits into the day's limits; return whether it was."""
+        most = limits.tokens, _text_of(limits.usd), quarter(rfc3339(since))
+        asked = key, worst.tokens, _text_of(worst.usd)
+        if found := bool(self.journal.call("worker_hold_if_room", *asked, *most)):
+            self.journal.held[key] = worst
+        return found
 
     def hold(self, key: str, worst: Amount, seen: int) -> bool:
         """Reserve a call if the state is still `seen`; return whether it is reserved."""
-        usd = None if worst.usd is None else str(worst.usd)
-        return bool(self.journal.call("worker_hold", key, worst.tokens, usd, seen))
+        usd = _text_of(worst.usd)
+        if found := bool(self.journal.call("worker_hold", key, worst.tokens, usd, seen)):
+            self.journal.held[key] = worst
+        return found
 
     def drop(self, key: str) -> None:
-        """Release a call."""
-        self.journal.call("worker_drop", key)
+        """Release a call, unless the row about it did."""
+        if self.journal.held.pop(key, None) is not None:
+            self.journal.call("worker_drop", key)
 
 
-_HELD = """SELECT key, tokens, usd FROM team_held
-  JOIN leases ON trace_id = split_part(key, ':', 1)
+_HELD = """SELECT version, key, tokens, usd FROM team_day LEFT JOIN (
+  SELECT key, tokens, usd FROM team_held JOIN leases ON trace_id = split_part(key, ':', 1)
   AND split_part(key, ':', 3) IN ('', token::text)
-  WHERE held AND expires_s > extract(epoch FROM clock_timestamp())"""
+  WHERE held AND expires_s > extract(epoch FROM clock_timestamp())) AS h ON TRUE"""
+
+
+def _is_settled(entry: AddRecord) -> bool:
+    return entry.kind == "outcome" and entry.key.startswith((ATTEMPT, REPLY))
+
+
+def _used(write: Write) -> Amount | None:
+    """Return what a row says that a model call used; None for other writes and for nothing."""
+    if not isinstance(write, AddActivity) or write.activity.action not in _PAID:
+        return None
+    facts = write.activity.metadata
+    tokens = sum(facts.get(name) or 0 for name in TOKENS)
+    cost = facts.get("cost_usd")
+    if not tokens and not cost:
+        return None
+    return Amount(tokens, None if cost is None else Decimal(cost))
+
+
+def _covers(held: Amount, used: Amount) -> bool:
+    no_more = held.usd is None or (used.usd is not None and used.usd <= held.usd)
+    return used.tokens <= held.tokens and no_more
+
+
+def _text_of(usd: Decimal | None) -> str | None:
+    return None if usd is None else str(usd)
 
 
 def call_once(connection: PostgresConnection, function: str, *values: Any) -> Any:

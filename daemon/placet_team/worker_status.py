@@ -14,6 +14,7 @@ from placet.errors import UserError
 from placet.journal.database import VAULT, address_of, is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.wording import age
+from placet_team.blockers import blockers
 from placet_team.tables import (
     MemberRow,
     WorkRow,
@@ -120,8 +121,9 @@ def team(site: Site) -> dict[str, Any]:
 
     Raises UserError (exit code 2) without a team, and DatabaseAway.
     """
-    address = _must_have_team(site)
+    address = must_have_team(site)
     with open_reader(site.state.journal) as reader:
+        blocked = [str(one) for one in blockers(reader.connection)]
         found, lease = _Workers(reader), reader.lease(VAULT)
         now_s = server_now_s(reader.connection)
         cases = [CASE_JSON.validate_json(row.body) for row in reader.cases(*WORKING)]
@@ -135,6 +137,7 @@ def team(site: Site) -> dict[str, Any]:
     return {
         "database": address,
         "daemon": str(lease.owner) if lease and lease.held and lease.expires_s > now_s else None,
+        "blocked": blocked,
         "workers": [_worker(one, found) for one in found.members],
         "work": work,
     }
@@ -154,7 +157,7 @@ def _worker(one: MemberRow, found: _Workers) -> dict[str, Any]:
     }
 
 
-def _must_have_team(site: Site) -> str:
+def must_have_team(site: Site) -> str:
     """Return the address of the team's database; raises UserError (exit code 2) without a team."""
     address, team = address_of(site.state.journal), site.in_force().config.team
     if not address:

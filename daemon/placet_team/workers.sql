@@ -20,21 +20,29 @@ $$;
 -- second one does nothing. A gap in the turns is refused: the database was restored meanwhile.
 -- The record's entries come column by column, `events` as rows of eight texts.
 -- Errors: PL001 the lease is lost, PL002 the record is longer, PL003 no worker may write this.
+-- The daemon and the next worker load a record whole, so all that a case's generation may bring is
+-- 64 MB. A call holds the chain's row, so it may bring 16 MB.
 CREATE OR REPLACE FUNCTION worker_append(trace text, tok bigint, turn_ bigint, attempts bigint[],
   seqs bigint[], kinds text[], keys text[], bodies bytea[], events text[], refs_ text, kind_ text,
   result_ text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
 DECLARE
   before bigint;
+  generation_ bigint;
   last bigint;
   hash_ text;
   event text[];
   facts jsonb;
   used numeric;
   usd_ double precision;
+  is_settled boolean := FALSE;
+  all_used numeric := 0;
+  all_usd numeric := 0;
+  size_ bigint := coalesce((SELECT sum(length(one)) FROM unnest(bodies) AS one), 0)
+    + octet_length(array_to_string(events, ''));
+  sum_ bigint;
 BEGIN
-  IF (SELECT sum(length(one)) FROM unnest(bodies) AS one) > 64000000
-    OR length(concat(array_to_string(events, ''), refs_, result_)) > 16000000
+  IF size_ > 16000000 OR octet_length(concat(refs_, result_)) > 2000000
     OR array_ndims(events) <> 2
     OR EXISTS (SELECT FROM unnest(events) AS one WHERE one IS NULL)
   THEN
@@ -46,7 +54,7 @@ BEGIN
   IF NOT worker_holds(trace, tok) THEN
     RAISE EXCEPTION 'token % does not hold the lease of %', tok, trace USING ERRCODE = 'PL001';
   END IF;
-  SELECT turn INTO before FROM team_work WHERE trace_id = trace;
+  SELECT turn, generation INTO before, generation_ FROM team_work WHERE trace_id = trace;
   IF before = turn_ THEN RETURN; END IF;
   IF before <> turn_ - 1 THEN
     RAISE EXCEPTION 'the database lacks what this worker wrote: it was restored'
@@ -60,7 +68,7 @@ BEGIN
         USING ERRCODE = 'PL002';
     END IF;
     -- only the daemon records where a mission begins, its place and its author; an outcome is final
-    IF seqs[n] > 1000000 OR attempts[n] IS DISTINCT FROM (SELECT generation FROM team_work WHERE trace_id = trace)
+    IF seqs[n] > 1000000 OR attempts[n] IS DISTINCT FROM generation_
       OR kinds[n] NOT IN ('intent', 'outcome') OR keys[n] IN ('place', 'author', 'base')
       OR kinds[n] = 'outcome' AND EXISTS (SELECT FROM records r WHERE r.trace_id = trace
         AND r.attempt = attempts[n] AND r.kind = 'outcome' AND r.key = keys[n]) THEN
@@ -73,11 +81,16 @@ BEGIN
       INSERT INTO asked VALUES (trace, attempts[n]) ON CONFLICT DO NOTHING;
     ELSIF kinds[n] = 'outcome' AND keys[n] ~ '^(attempt|reply):' THEN
       DELETE FROM asked WHERE trace_id = trace AND attempt = attempts[n];
+      is_settled := TRUE;
     END IF;
   END LOOP;
 
   FOR n IN 1 .. coalesce(array_length(events, 1), 0) LOOP
     event := ARRAY(SELECT unnest(events[n:n]));
+    IF octet_length(array_to_string(event, '')) > 65536 THEN
+      RAISE EXCEPTION 'a row of the journal may have 64 KB, and % has more', event[5]
+        USING ERRCODE = 'PL003';
+    END IF;
     IF cardinality(event) <> 8 OR event[2] <> trace OR event[3] NOT IN ('agent', 'system') OR event[5] NOT IN (
       'conversation.compacted', 'failure.detected', 'git.branch_created', 'git.committed',
       'git.initialized', 'git.ran', 'git.rolled_back', 'git.snapshotted', 'git.tidied',
@@ -110,6 +123,8 @@ BEGIN
           AND jsonb_typeof(value) NOT IN ('number', 'null')) THEN
         RAISE EXCEPTION 'no call uses so much' USING ERRCODE = 'PL003';
       END IF;
+      all_used := all_used + used;
+      all_usd := all_usd + CASE WHEN used = 0 THEN coalesce(usd_, 0) ELSE usd_ END;
       INSERT INTO spent VALUES (
         left(event[1], 14) || lpad((substr(event[1], 15, 2)::int / 15 * 15)::text, 2, '0'),
         used, coalesce(usd_, 0), CASE WHEN usd_ IS NULL AND used > 0 THEN 1 ELSE 0 END)
@@ -117,6 +132,22 @@ BEGIN
         usd = spent.usd + excluded.usd, unknown = spent.unknown + excluded.unknown;
     END IF;
   END LOOP;
+  IF is_settled OR all_usd IS NULL OR all_used + all_usd <> 0 THEN
+    DELETE FROM team_held WHERE key = trace || ':' || generation_ || ':' || tok -- as agent/limits.py
+      AND tokens >= all_used AND (usd IS NULL OR usd::numeric + 0.000001 >= all_usd);
+    IF NOT FOUND AND (all_usd IS NULL OR all_used + all_usd <> 0) THEN
+      RAISE EXCEPTION 'a call may not use more than what was reserved for it'
+        USING ERRCODE = 'PL003';
+    END IF;
+  END IF;
+  INSERT INTO team_used AS u VALUES (trace, generation_, size_, all_used, coalesce(all_usd, 0))
+  ON CONFLICT (trace_id, generation) DO UPDATE SET bytes = u.bytes + excluded.bytes,
+    tokens = u.tokens + excluded.tokens, usd = u.usd + excluded.usd
+  RETURNING bytes INTO sum_;
+  IF sum_ > 64000000 THEN
+    RAISE EXCEPTION 'the record of this work may have 64 MB, and this would be more'
+      USING ERRCODE = 'PL003';
+  END IF;
   IF cardinality(events) > 0 THEN
     UPDATE chain SET last_id = last, last_hash = hash_;
     PERFORM pg_notify('placet_rows', '');
@@ -212,19 +243,33 @@ LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $
   DELETE FROM team_members WHERE name = session_user AND owner = owner_
 $$;
 
--- Reserve a model call in the day's budget. Return FALSE unless `seen` is its latest version. `key_`
--- names the caller: trace_id, number of the conversation, token of the lease. Error: PL001 the lease
--- is lost.
+-- Reserve a model call in the day's budget. Return FALSE unless `seen` is its latest version; NULL is
+-- for a call that was made already. `key_` names the caller: trace_id, number of the conversation,
+-- token of the lease. Errors: PL001 the lease is lost, PL003 the work's own limits have no room.
 CREATE OR REPLACE FUNCTION worker_hold(key_ text, tokens_ bigint, usd_ text, seen bigint)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
+DECLARE
+  trace text := split_part(key_, ':', 1);
+  work team_work;
+  used team_used;
 BEGIN
-  IF NOT worker_holds(split_part(key_, ':', 1), nullif(split_part(key_, ':', 3), '')::bigint) THEN
+  IF NOT worker_holds(trace, nullif(split_part(key_, ':', 3), '')::bigint) THEN
     RAISE EXCEPTION '% does not hold the lease', key_ USING ERRCODE = 'PL001';
-  ELSIF tokens_ NOT BETWEEN 0 AND 1e9 OR usd_::numeric NOT BETWEEN 0 AND 1e5 THEN
-    RAISE EXCEPTION 'no call uses so much' USING ERRCODE = 'PL003';
   END IF;
-  UPDATE team_day SET version = version + 1 WHERE version = seen;
+  SELECT * INTO work FROM team_work WHERE trace_id = trace;
+  SELECT * INTO used FROM team_used u
+  WHERE u.trace_id = trace AND u.generation = work.generation;
+  IF split_part(key_, ':', 2) <> work.generation::text OR tokens_ NOT BETWEEN 0 AND 1e9
+    OR usd_::numeric NOT BETWEEN 0 AND 1e5
+    OR tokens_ + coalesce(used.tokens, 0) > work.most_tokens
+    OR (usd_ IS NULL AND work.most_usd IS NOT NULL)
+    OR usd_::numeric + coalesce(used.usd, 0) > work.most_usd + 0.000001
+  THEN
+    RAISE EXCEPTION 'the limits of this work have no room for a call of % tokens', tokens_
+      USING ERRCODE = 'PL003';
+  END IF;
+  UPDATE team_day SET version = version + 1 WHERE version = coalesce(seen, version);
   IF NOT FOUND THEN
     RETURN EXISTS (SELECT FROM team_held, team_day WHERE key = key_ AND tokens = tokens_
       AND usd IS NOT DISTINCT FROM usd_ AND version = seen + 1); -- the answer was lost
@@ -233,6 +278,27 @@ BEGIN
   ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, usd = excluded.usd;
   PERFORM worker_drop('');
   RETURN TRUE;
+END $$;
+
+-- Reserve as worker_hold does, if the call certainly fits into the limits of the day that began in
+-- the quarter of an hour `since`. Return FALSE if it may not, or if a cost of the day is unknown.
+CREATE OR REPLACE FUNCTION worker_hold_if_room(key_ text, tokens_ bigint, usd_ text,
+  day_tokens bigint, day_usd text, since text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
+DECLARE
+  used record;
+BEGIN
+  PERFORM FROM team_day FOR UPDATE;
+  SELECT sum(tokens) + tokens_ AS tokens, sum(usd) + usd_::numeric AS usd, sum(unknown) AS unknown
+  INTO used FROM (
+    SELECT tokens, usd::numeric, unknown FROM spent WHERE quarter >= since
+    UNION ALL SELECT tokens, usd::numeric, (usd IS NULL)::int FROM team_held
+    UNION ALL SELECT 0, 0, (usd_ IS NULL)::int) AS u;
+  IF used.tokens > day_tokens
+    OR day_usd IS NOT NULL AND (used.unknown > 0 OR used.usd > day_usd::numeric) THEN
+    RETURN FALSE;
+  END IF;
+  RETURN worker_hold(key_, tokens_, usd_, NULL);
 END $$;
 
 -- Release a reservation of the caller, and those of leases that are over.
@@ -290,6 +356,12 @@ BEGIN
   END LOOP;
   IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'placet_worker') THEN
     GRANT USAGE ON SCHEMA placet TO placet_worker;
+    IF has_database_privilege('placet_worker', current_database(), 'TEMPORARY') THEN
+      BEGIN -- temporary tables could fill the disk
+        EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
+      EXCEPTION WHEN insufficient_privilege THEN NULL; -- `placet doctor` says so
+      END;
+    END IF;
     GRANT SELECT ON activity, cases, leases, paid, records, schema_number, spent, team_bodies,
       team_day, team_held, team_members, team_refs, team_work, team_workers, texts
       TO placet_worker;

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 import pytest
@@ -27,6 +28,7 @@ from placet.journal.writes import (
 )
 from placet_team.postgres import PostgresConnection
 from placet_team.tables import Drain, PutRefs, PutResult, PutWork, queue_of, work_rows
+from placet_team.worker_journal import WorkerJournal
 from teamkit import Workers, claim, handed, journal_in, journal_of, owner_json, team_database
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -60,10 +62,11 @@ def test_worker_rows_join_hash_chain_and_totals(daemon: Journal, workers: Worker
     used = {"tokens": 1, "input_tokens": 3, "cost_usd": 0.25, "text": "\u00fc\n\0\ud800"}
     with closing(journal_of(workers, "ann")) as journal:
         call = AddRecord("t1", 1, 1, "intent", "attempt:1", b"{}")
-        journal.commit([Guard("t1", token), call, event("t1", Action.MODEL_CALLED, **used)])
+        journal.commit([Guard("t1", token), call, event("t1")])
         daemon.commit([event("t2")])
         reply = AddRecord("t1", 1, 2, "outcome", "reply:1", b"\0\xff")
-        journal.commit([Guard("t1", token), reply, event("t1"), event("t1"), PutResult("left", "")])
+        rows = [event("t1", Action.MODEL_CALLED, **used), event("t1")]
+        journal.commit([Guard("t1", token), reply, *rows, PutResult("left", "")])
         with journal.read() as reader:
             assert [one.body for one in reader.records("t1", 1)] == [b"{}", b"\0\xff"]
             assert len(reader.activity()) == 3, "its own rows alone"
@@ -137,7 +140,7 @@ def refused_batches(token: int, theirs: int) -> dict[str, list[Write]]:
         "too much": [mine, event("t1", Action.MODEL_CALLED, tokens=9 * 10**18)],
         "a NaN": [mine, event("t1", Action.MODEL_CALLED, cost_usd="NaN")],
         "Infinity": [mine, event("t1", Action.MODEL_CALLED, cost_usd="Infinity")],
-        "a large body": [mine, AddRecord("t1", 1, 2, "outcome", "y", b"x" * 64_000_001)],
+        "a large body": [mine, AddRecord("t1", 1, 2, "outcome", "y", b"x" * 16_000_001)],
         "an end that is no JSON": [mine, PutResult("ended", '{"duration_s":NaN}')],
     }
 
@@ -146,7 +149,8 @@ def test_forbidden_worker_write_rejects_whole_batch(daemon: Journal, workers: Wo
     token, theirs = (
         handed(daemon, workers, name, trace) for name, trace in (("ann", "t1"), ("bob", "t2"))
     )
-    with closing(journal_of(workers, "ann")) as journal:
+    workers.call("ann", "worker_hold", f"t1:1:{token}", 10**6, None, None)
+    with closing(journal_of(workers, "ann")) as journal, patch.object(WorkerJournal, "_settle"):
         for what, batch in refused_batches(token, theirs).items():
             with pytest.raises((Conflict, LeaseLost, psycopg.DataError)):
                 journal.commit([*batch[:1], AddRecord("t1", 1, 1, "intent", "x", b""), *batch[1:]])
@@ -216,6 +220,8 @@ def test_worker_temp_tables_cannot_shadow_placet_tables(daemon: Journal, workers
     """A trigger of a worker's ran with the owner's rights: temporary tables are found first."""
     handed(daemon, workers, "ann", "t1")
     role = workers.address.replace("//placet@", "//ann@")
+    database = workers.address.rpartition("/")[2]
+    workers.server.sql(f"GRANT TEMPORARY ON DATABASE {database} TO ann", database)
     with closing(PostgresConnection(role)) as connection:
         connection.execute(
             "CREATE TEMP TABLE team_members (LIKE placet.team_members INCLUDING ALL)"
@@ -297,7 +303,8 @@ def test_claims_at_once_get_different_work(daemon: Journal, workers: Workers) ->
 
 
 TABLES = """activity asked cases chain intents leases outbox paid records schema_number seen spent
- team_bodies team_day team_held team_members team_refs team_work team_workers texts writers"""
+ team_bodies team_day team_held team_members team_refs team_used team_work team_workers texts
+ writers"""
 
 
 def test_worker_role_cannot_write_or_alter_tables(daemon: Journal, workers: Workers) -> None:

@@ -171,10 +171,10 @@ def let_in(server: pgkit.Server, address: str, name: str, labels: str = "any") -
     Return its address.
     """
     database = address.rpartition("/")[2].partition("?")[0]
-    sql = insert_worker(address, name, labels)
-    create, grant = sql.splitlines()
-    server.sql(f"DO $$ BEGIN {create} EXCEPTION WHEN duplicate_object THEN NULL; END $$", database)
-    server.sql(grant, database)
+    sql = insert_worker(address, name, labels, slots=64)  # roles are those of all tests
+    create, rest = sql.split("\n", 1)
+    make = f"DO $$ BEGIN {create} EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+    server.sql(f"{make};\n{rest}", database)
     return address.replace("//placet@", f"//{name}@", 1)
 
 
@@ -254,13 +254,19 @@ def journal_of(workers: Workers, name: str) -> WorkerJournal:
     return WorkerJournal(role, Path("journal"), print)
 
 
-def handed(daemon: Journal, workers: Workers, name: str, trace: str) -> int:
-    """Hand a piece of work to a worker; return its token."""
+def handed(
+    daemon: Journal,
+    workers: Workers,
+    name: str,
+    trace: str,
+    most: tuple[int | None, str | None] = (None, None),
+) -> int:
+    """Hand a piece of work to a worker, with these limits; return its token."""
     daemon.commit([PutWork(trace, 1, planning=False, queue=queue_of("any", 2), priority=0)])
     assert claim(workers, name) == trace
     daemon.commit([PutText(f"text of {trace}", b"the plan")])
     token = daemon.commit([AcquireLease(trace, Owner("far", "boot", 7, "1"), 30.0)]).token
-    daemon.commit([HandWork(trace, 1, name, token, f"with text of {trace}")])
+    daemon.commit([HandWork(trace, 1, name, token, f"with text of {trace}", *most)])
     return token
 
 

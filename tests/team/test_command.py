@@ -35,21 +35,24 @@ from placet_team.cache import TeamCache
 from placet_team.doctor import team_lines
 from placet_team.postgres import CREDENTIAL, PostgresConnection
 from placet_team.postgres_schema import create_tables
+from placet_team.removal import shut_out
 from placet_team.status_text import status_text, workers_text
 from placet_team.tables import (
     Drain,
     MemberRow,
     PutResult,
     PutWork,
+    WorkRow,
     member_rows,
     queue_of,
+    team_rows,
     work_rows,
 )
 from placet_team.work_dispatch import OWNER_JSON
 from placet_team.worker_command import worker_command
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_status import team as look
-from teamkit import TestTeam, Workers, claim, journal_in, owner_json, running_team
+from teamkit import TestTeam, Workers, claim, handed, journal_in, owner_json, running_team
 from vaultkit import DONE, PLAN, TestVault, make_vault, until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -75,18 +78,18 @@ def test_team_cache_discards_older_overlapping_read(
     journal: Journal, workers: Workers, address: str
 ) -> None:
     """A daemon took work from its worker, as it had seen again what it was before it was handed."""
-    cache = TeamCache(journal, address, lambda: None)
+    cache = TeamCache(journal, lambda: None)
     has_seen, goes_on = threading.Event(), threading.Event()
 
-    def slowly(connection: Connection) -> list[MemberRow]:
-        found = member_rows(connection)
+    def slowly(connection: Connection) -> tuple[list[WorkRow], list[MemberRow]]:
+        found = team_rows(connection)
         if threading.current_thread() is slow:
             has_seen.set()
             assert goes_on.wait(30)
         return found
 
     slow = threading.Thread(target=cache.look)
-    with patch("placet_team.cache.member_rows", slowly):
+    with patch("placet_team.cache.team_rows", slowly):
         slow.start()
         assert has_seen.wait(30)
         workers.beat("ann")
@@ -219,6 +222,39 @@ def test_worker_drain_can_be_undone(team: TestTeam, rows: Journal, team_workers:
     team.sql("UPDATE team_members SET beat_s = beat_s - 700 WHERE name = 'bob' RETURNING 1")
     assert "bob gave no sign of life for 11 min" in vault.click("team", "drain", "bob").stderr
     assert draining(rows, "bob")
+
+
+def test_removed_workers_work_is_offered_again(
+    team: TestTeam, rows: Journal, team_workers: Workers
+) -> None:
+    vault = team.vault
+    team_workers.beat("lost-1")
+    token = handed(rows, team_workers, "lost-1", "t1")
+    assert team_workers.call("lost-1", "worker_hold", f"t1:1:{token}", 5, "0.1", None)
+    wrong = vault.click("team", "remove", "lost-2", check=False)
+    assert wrong.returncode == 3
+    assert "Did you mean lost-1?" in wrong.stderr
+    theirs = PostgresConnection(team_workers.role("lost-1"))
+    found = asked(vault, "team", "remove", "lost-1")
+    assert (found["name"], found["left"], found["wrote"]) == ("lost-1", [], [])
+    for table in ("team_workers", "team_members", "team_work", "team_held"):
+        assert team.sql(f"SELECT 1 FROM {table}") == [], table
+    assert team.sql("SELECT held FROM leases WHERE trace_id = 't1'") == [(False,)]
+    with closing(theirs), pytest.raises(DatabaseAway):
+        theirs.execute("SELECT 1")
+
+
+def test_removal_without_role_rights_prints_sql(
+    team: TestTeam, rows: Journal, team_workers: Workers, server: pgkit.Server
+) -> None:
+    team_workers.beat("bob")
+    server.sql("CREATE ROLE modest LOGIN IN ROLE placet_reader")
+    modest = team.address.replace("//placet@", "//modest@")
+    with closing(PostgresConnection(modest)) as connection:
+        left = shut_out(connection, "bob")
+    assert left[0] == 'ALTER ROLE "bob" NOLOGIN;'
+    server.sql("\n".join(left[:1]))
+    server.sql('ALTER ROLE "bob" LOGIN')
 
 
 @pytest.mark.parametrize("words", [("status",), ("workers",), ("drain", "ann")])
@@ -464,7 +500,7 @@ def test_documented_roles_suffice_and_grant_nothing_more(
 ) -> None:
     vault = make_vault(tmp_path)
     vault.plays(PLAN, *DONE)
-    roles, *watch, lost = sql_blocks("team.md")
+    roles, *watch = sql_blocks("team.md")
     with running_team(tmp_path, server, vault=vault) as found:
         database = found.address.rpartition("/")[2]
         found.host()
@@ -487,12 +523,19 @@ def test_documented_roles_suffice_and_grant_nothing_more(
             told = [connection.execute(query).fetchall() for query in watch]
             with pytest.raises(psycopg.Error, match="permission denied"):
                 connection.execute("INSERT INTO team_bodies VALUES ('x', '', 0)")
-        assert len(told) == 3
-        assert [row[0] for row in told[1]] == ["build-1"]
-        assert all(told[1:]), "each but the queue has rows"
-        server.sql(lost, database)
+        assert told[0] == [(0, 0, 0, 1, 1, 0)], "the metrics"
+        assert len(told) == 4
+        assert [row[0] for row in told[2]] == ["build-1"]
+        assert all(told[2:]), "each but the queue has rows"
+        removed = vault.click("team", "remove", "build-1")
+        assert "build-1 can write nothing more" in removed.stderr
+        lines = removed.stdout.splitlines()
+        assert lines[0].split() == ["request", "since", "until", "rows", "commits", "cost"]
+        assert [line.split()[0] for line in lines[1:]] == ["say-hello"] * 2, "planning, mission"
+        assert [line.split()[4] for line in lines[1:]] == ["0", "1"], "commits"
         with pytest.raises(DatabaseAway, match="not permitted to log in"):
             PostgresConnection(theirs)
+        until(lambda: "not permitted to log in" in found.log("build-1"), found.logs(), 60)
 
 
 def test_compose_file_configures_worker_and_database_securely() -> None:

@@ -51,7 +51,9 @@ OLD = (
     """CREATE FUNCTION worker_claim(trace text, generation_ bigint, owner_ text, level_ bigint)
      RETURNS boolean LANGUAGE sql AS 'SELECT TRUE'""",
     "DROP INDEX team_work_waiting",
-    "ALTER TABLE team_work DROP COLUMN priority",
+    "ALTER TABLE team_work DROP COLUMN priority, DROP COLUMN most_usd, DROP COLUMN most_tokens",
+    "DROP VIEW team_metrics",
+    "DROP TABLE team_used",
     "INSERT INTO team_work (trace_id, generation, planning, queue, put_at) "
     "VALUES ('t1', 1, TRUE, '0.1/any/2', '2026-11-28T00:00:00Z')",
 )

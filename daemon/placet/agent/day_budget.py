@@ -39,8 +39,11 @@ def used_today(reader: Reader, now: datetime, price: Pricer = unpriced) -> Amoun
 class SharedDay(Protocol):
     """The reservations of other machines in the same budget."""
 
-    def held(self) -> tuple[int, Mapping[str, Amount]]:
+    def held(self, reader: Reader) -> tuple[int, Mapping[str, Amount]]:
         """Return the reservations by caller, and the number of that state."""
+
+    def hold_if_room(self, key: str, worst: Amount, limits: Limits, since: datetime) -> bool:
+        """Reserve for a call if it certainly fits into the day's limits; return whether it was."""
 
     def hold(self, key: str, worst: Amount, seen: int) -> bool:
         """Reserve for a call if `seen` is still the latest state; return whether it was."""
@@ -61,19 +64,18 @@ class DayBudget:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ledger(
-        self,
-        journal: JournalAccess,
-        now: datetime,
-        limits: Limits,
-        others: Mapping[str, Amount],
-        price: Pricer,
-    ) -> Ledger:
-        """Return the current ledger of the day; it counts nothing if there are no limits."""
+        self, journal: JournalAccess, now: datetime, limits: Limits, price: Pricer
+    ) -> tuple[Ledger, int]:
+        """Return the current ledger of the day, and the number of its `shared` state.
+
+        It counts nothing if there are no limits.
+        """
         if limits == Limits():
-            return Ledger(NAME, limits)
+            return Ledger(NAME, limits), 0
         with journal.read() as reader:
+            seen, others = (0, {}) if self.shared is None else self.shared.held(reader)
             used = used_today(reader, now, price)
-            return Ledger(NAME, limits, used, held={**others, **self._held})
+        return Ledger(NAME, limits, used, held={**others, **self._held}), seen
 
     @contextmanager
     def room(
@@ -93,17 +95,17 @@ class DayBudget:
         reservations of running calls leave no room, this waits until `cancel` is set.
         """
         shared = None if limits == Limits() else self.shared
-        while True:
+        found = None if shared is None else self._at_once(shared, clock, own, limits, key, call)
+        while found is None:
             with self._lock:
-                seen, others = (0, {}) if shared is None else shared.held()
-                day = self.ledger(journal, clock.wall(), limits, others, price)
+                day, seen = self.ledger(journal, clock.wall(), limits, price)
                 verdict = reserve((own, day), key, call)
                 if isinstance(verdict, Reserved):
                     worst = verdict.ledgers[0].held[key]
                     if shared is not None and not shared.hold(key, worst, seen):
                         continue  # another machine was first: count again
                     self._held[key] = worst
-                    found: Room | Exceeded = Room(verdict.max_tokens, worst)
+                    found = Room(verdict.max_tokens, worst)
                     break
                 others_hold = bool(day.held) and isinstance(
                     reserve((own, replace(day, held={})), key, call), Reserved
@@ -117,3 +119,23 @@ class DayBudget:
             with self._lock:
                 if self._held.pop(key, None) is not None and shared is not None:
                     shared.drop(key)
+
+    def _at_once(
+        self,
+        shared: SharedDay,
+        clock: Clock,
+        own: Ledger,
+        limits: Limits,
+        key: str,
+        call: ModelCall,
+    ) -> Room | Exceeded | None:
+        """Reserve a call without reading the day's use, as it usually fits; None if it may not."""
+        verdict = reserve((own,), key, call)
+        if not isinstance(verdict, Reserved):
+            return verdict
+        worst = verdict.ledgers[0].held[key]
+        with self._lock:
+            if not shared.hold_if_room(key, worst, limits, day_of(clock.wall())[0]):
+                return None
+            self._held[key] = worst
+        return Room(verdict.max_tokens, worst)

@@ -21,7 +21,7 @@ _QUARTER = (
     " WHEN substr(timestamp, 15, 2) < '45' THEN '30' ELSE '45' END || ':00Z'"
 )
 """When a row's quarter of an hour began; days begin at one in every time zone."""
-_TOKENS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+TOKENS = ("tokens", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
 class CallUse(NamedTuple):
@@ -80,7 +80,7 @@ def sum_of(activity: Activity) -> CallUse | Paid | None:
     data = activity.metadata
     if activity.action in (Action.MODEL_CALLED, Action.MODEL_FAILED):
         cost = data.get("cost_usd")
-        tokens = sum(int(data.get(name) or 0) for name in _TOKENS)
+        tokens = sum(int(data.get(name) or 0) for name in TOKENS)
         return CallUse(quarter(activity.timestamp), tokens, None if cost is None else float(cost))
     if activity.action is Action.EXECUTION_COMPLETED and (cost := data.get("cost_usd")):
         return Paid(str(data.get("complexity") or ""), float(cost))
@@ -149,13 +149,13 @@ class ModelCalls:
         """Return the latest calls of unknown cost: their quarter, and what a Pricer takes."""
         if not latest:
             return []
-        counts = ", ".join(map(_number, _TOKENS))
+        counts = ", ".join(map(_number, TOKENS))
         # the plus keeps SQLite from walking all calls of the model; it goes back from the newest
         rows = self._connection.execute(
             f"SELECT {_QUARTER}, coalesce(metadata->>'model', ''),"  # noqa: S608 - literals
             f" coalesce(metadata->>'asked', ''), {counts} FROM activity"
             " WHERE (trace_id = ? OR ? = '') AND +action_type IN ('model.called', 'model.failed')"
-            f" AND {_dollars('cost_usd')} IS NULL AND {' + '.join(map(_number, _TOKENS))} > 0"
+            f" AND {_dollars('cost_usd')} IS NULL AND {' + '.join(map(_number, TOKENS))} > 0"
             " ORDER BY id DESC LIMIT ?",
             (trace_id, trace_id, latest),
         )
@@ -169,7 +169,7 @@ class ModelCalls:
 
         `price` as in `used_since`.
         """
-        sums = ", ".join(f"sum({_number(name)})" for name in _TOKENS)
+        sums = ", ".join(f"sum({_number(name)})" for name in TOKENS)
         usd = _dollars("cost_usd")
         rows = self._connection.execute(
             f"SELECT {_QUARTER} AS quarter, count(*),"  # noqa: S608 - literals
@@ -217,7 +217,7 @@ class ModelCalls:
         found = self._connection.execute(
             "SELECT sum(tokens), sum(usd), "  # noqa: S608 - the pieces are literals of this module
             "count(*) FILTER (WHERE usd IS NULL AND tokens > 0) FROM ("
-            f"SELECT {' + '.join(map(_number, _TOKENS))} AS tokens,"
+            f"SELECT {' + '.join(map(_number, TOKENS))} AS tokens,"
             f" {_dollars('cost_usd')} AS usd FROM activity WHERE trace_id = ?"
             " AND +action_type IN ('model.called', 'model.failed')"
             " AND metadata->>'purpose' <> 'execute' AND id > (SELECT coalesce(max(id), 0)"

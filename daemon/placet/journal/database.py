@@ -89,9 +89,12 @@ class Database(Protocol):
         """Give a read-only connection that sees one moment."""
 
     def patient(
-        self, address: str, wait: Callable[[DatabaseAway], None]
+        self, address: str, wait: Callable[[DatabaseAway], None], *, one_moment: bool
     ) -> AbstractContextManager[Connection]:
-        """Give the same for a daemon: while the server is away it calls `wait` and tries again."""
+        """Give the same for a daemon: while the server is away it calls `wait` and tries again.
+
+        Without `one_moment` each query sees all that is committed.
+        """
 
     def changes(self, address: str, every_s: float) -> Iterator[None]:
         """Yield at once, after each change of the journal, and at least every `every_s`."""

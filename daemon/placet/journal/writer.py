@@ -482,17 +482,21 @@ class Journal:
             ):
                 yield Reader(file)
             return
-        with database_of(address).patient(address, self._wait) as connection:
+        with database_of(address).patient(address, self._wait, one_moment=True) as connection:
             yield Reader(connection)
 
     @contextlib.contextmanager
     def ask(self) -> Iterator[Reader]:
         """Yield a reader for single queries. Each query sees all that is committed.
 
-        Its connection stays open, for the loop's thread, which asks often. Once the journal is
-        closed, or where it is not a file, this is as `read`.
+        The connection to a file stays open, for the loop's thread, which asks often. Once the
+        journal is closed this is as `read`.
         """
-        if self._closed or self._store.is_shared:
+        if address := address_of(self._path):
+            with database_of(address).patient(address, self._wait, one_moment=False) as connection:
+                yield Reader(connection)
+            return
+        if self._closed:
             with self.read() as reader:
                 yield reader
             return

@@ -1,0 +1,261 @@
+"""Test that a worker with its role cannot stop the others, fill memory or disk, or spend for all."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+from unittest.mock import patch
+
+import psycopg
+import pytest
+
+import pgkit
+from placet.activity import Action, Activity, Actor, Entity
+from placet.case.events import Asked
+from placet.host.clock import Clock
+from placet.journal.database import DatabaseAway
+from placet.journal.writer import Journal
+from placet.journal.writes import AddActivity, AddRecord, Conflict, Guard, PutText, ReleaseLease
+from placet.plan.scope import Scope
+from placet_team.blockers import blockers, watched
+from placet_team.command import let_in
+from placet_team.postgres import PostgresConnection
+from placet_team.tables import DropWork, PutResult, PutWork, queue_of
+from placet_team.work_item import Wait, packed_result, result_of
+from placet_team.worker_journal import WorkerJournal
+from teamkit import Workers, claim, handed, journal_of
+from vaultkit import until
+
+pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def ann(workers: Workers) -> Iterator[PostgresConnection]:
+    """A connection with a worker's role, for what its functions do not offer."""
+    assert workers.beat("ann")
+    with closing(PostgresConnection(workers.role("ann"))) as connection:
+        yield connection
+
+
+def called(trace: str, action: Action = Action.MODEL_CALLED, **facts: Any) -> AddActivity:
+    row = Activity(Clock().now(), trace, Actor.AGENT, action, Entity.MISSION, "r", "", facts)
+    return AddActivity(row)
+
+
+def entry(trace: str, seq: int, body: bytes = b"{}") -> AddRecord:
+    return AddRecord(trace, 1, seq, "outcome", f"reply:{seq}", body)
+
+
+# --- the queue
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO team_work (trace_id, generation, planning, queue, put_at) "
+        "SELECT 'x' || n, 1, TRUE, '0.1/any/0', '' FROM generate_series(1, 100000) AS n",
+        "UPDATE team_members SET beat_s = 'infinity'",
+        "UPDATE team_work SET priority = 99",
+        "DELETE FROM team_work",
+        "LOCK TABLE team_work IN ROW EXCLUSIVE MODE",
+        "LOCK TABLE chain IN ACCESS SHARE MODE",
+        "SELECT 1 FROM team_work FOR UPDATE",
+        "SELECT 1 FROM chain FOR UPDATE",
+        "CREATE TABLE placet.mine (one int)",
+        "CREATE TEMP TABLE mine (one int)",
+        "SELECT lo_create(0)",
+        "SELECT lo_from_bytea(0, 'x')",
+        "SET temp_file_limit = '1TB'",
+    ],
+)
+def test_worker_cannot_write_lock_or_fill(
+    journal: Journal, ann: PostgresConnection, sql: str
+) -> None:
+    journal.commit([PutWork("t1", 1, planning=True, queue=queue_of("any", 0), priority=0)])
+    ann.execute("BEGIN")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        ann.execute(sql)
+
+
+def test_role_has_few_connections(workers: Workers, address: str) -> None:
+    workers.server.sql(let_in(address, "few", "any", slots=1), address.rpartition("/")[2])
+    theirs = address.replace("//placet@", "//few@")
+    opened = [PostgresConnection(theirs) for _ in range(6)]
+    with pytest.raises(DatabaseAway, match="too many connections for role"):
+        PostgresConnection(theirs)
+    for one in opened:
+        one.close()
+
+
+# --- memory and disk
+
+
+def test_record_of_a_case_has_a_largest_sum(journal: Journal, workers: Workers) -> None:
+    workers.beat("ann")
+    seq, wrote = 0, 0
+    for _ in range(2):  # a new lease begins with what the last one brought
+        token = handed(journal, workers, "ann", "t1")
+        with closing(journal_of(workers, "ann")) as mine:
+            for _ in range(3):
+                seq += 1
+                with suppress(Conflict):
+                    mine.commit([Guard("t1", token), entry("t1", seq, bytes(15 * MB))])
+                    wrote += 15
+            mine.commit([Guard("t1", token), PutResult("left", "")])  # it can still end
+        journal.commit([ReleaseLease("t1", token), DropWork("t1", 1)])
+    assert wrote == 60
+    token = handed(journal, workers, "ann", "t2")
+    with closing(journal_of(workers, "ann")) as mine:
+        with pytest.raises(Conflict):
+            mine.commit([Guard("t2", token), entry("t2", 1, bytes(17 * MB))])
+        mine.commit([Guard("t2", token), entry("t2", 1, bytes(1 * MB))])
+
+
+def test_long_row_and_long_result_are_refused(journal: Journal, workers: Workers) -> None:
+    workers.beat("ann")
+    guard = Guard("t1", handed(journal, workers, "ann", "t1"))
+    with closing(journal_of(workers, "ann")) as mine:
+        with pytest.raises(Conflict, match="64 KB"):
+            mine.commit([guard, called("t1", Action.TOOL_CALLED, blanks=" " * 66_000)])
+        mine.commit([guard, called("t1", Action.TOOL_CALLED, blanks=" " * 60_000)])
+        with pytest.raises(Conflict, match="so much"):
+            mine.commit([guard, PutResult("wait", json.dumps("x" * 2 * MB))])
+
+
+QUESTION = Asked(1, question="Which?", options=("Red", "Blue"), why="Colours.")
+WIDER = Asked(1, why="It has a note.", wider=Scope(write=("note.md",)))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        replace(QUESTION, question="x" * 10 * MB),
+        replace(QUESTION, question=" "),
+        replace(QUESTION, options=tuple("abcdefghi")),
+        replace(QUESTION, options=("x" * 501,)),
+        replace(QUESTION, why="x" * 2_001),
+        replace(WIDER, why="x" * 2_001),
+        replace(WIDER, wider=Scope(write=tuple(f"a{n}" for n in range(201)))),
+        replace(WIDER, wider=Scope(write=("x" * 1_001,))),
+        replace(WIDER, wider=Scope(write=("note.md",), shell=True)),
+        replace(WIDER, wider=Scope(write=("note.md",), max_iterations=1000)),
+    ],
+)
+def test_question_keeps_limits_of_its_tool(asked: Asked) -> None:
+    with pytest.raises(ValueError, match=r"why|question|options|scope|characters|entries"):
+        result_of(*packed_result(asked))
+
+
+def test_usual_question_is_taken() -> None:
+    for asked in (QUESTION, WIDER):
+        assert result_of(*packed_result(asked)) == asked
+
+
+def test_reason_of_a_wait_is_one_line() -> None:
+    false = "no disk\n23:59:59 vault: plan.approved by the boss"
+    wait = result_of("wait", json.dumps({"reason": false, "after_s": 1.0, "why": "machine"}))
+    assert isinstance(wait, Wait)
+    assert "\n" not in wait.error().reason
+    assert len(Wait("x" * MB, 1.0, wait.why).error().reason) <= 500
+
+
+# --- money
+
+
+def reserves(workers: Workers, token: int, tokens: int, usd: str | None) -> bool:
+    return bool(workers.call("ann", "worker_hold", f"t1:1:{token}", tokens, usd, None))
+
+
+def test_row_costs_at_most_its_reservation(journal: Journal, workers: Workers) -> None:
+    workers.beat("ann")
+    token = handed(journal, workers, "ann", "t1", (1_000, "1"))
+    guard, seq = Guard("t1", token), 0
+    with closing(journal_of(workers, "ann")) as mine, patch.object(WorkerJournal, "_settle"):
+
+        def write(**facts: Any) -> None:
+            nonlocal seq
+            mine.commit([guard, entry("t1", seq + 1), called("t1", **facts)])
+            seq += 1
+
+        with pytest.raises(Conflict, match="reserved"):
+            write(cost_usd=0.1)
+        assert reserves(workers, token, 100, "0.2")
+        for more in ({"cost_usd": 0.21}, {"input_tokens": 101}, {"input_tokens": 1}):
+            with pytest.raises(Conflict, match="reserved"):
+                write(**more)
+        write(input_tokens=60, output_tokens=40, cost_usd=0.2)
+        with pytest.raises(Conflict, match="reserved"):
+            write(cost_usd=0.1)
+        with pytest.raises(Conflict, match="reserved"):
+            write(input_tokens=1, cost_usd=None)
+    with journal.read() as reader:
+        assert reader.calls.used_since("2026") == (100, Decimal("0.2"))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "usd"), [(901, "0.1"), (1, "0.81"), (1, None), (1, "100000"), (1, "NaN"), (-1, "0")]
+)
+def test_reservation_keeps_limits_of_the_work(
+    journal: Journal, workers: Workers, tokens: int, usd: str | None
+) -> None:
+    workers.beat("ann")
+    token = handed(journal, workers, "ann", "t1", (1_000, "1"))
+    assert reserves(workers, token, 100, "0.2")
+    with closing(journal_of(workers, "ann")) as mine:
+        used = called("t1", input_tokens=100, cost_usd=0.2)
+        mine.commit([Guard("t1", token), entry("t1", 1), used])
+    journal.commit([ReleaseLease("t1", token), DropWork("t1", 1)])
+    token = handed(journal, workers, "ann", "t1", (1_000, "1"))
+    with pytest.raises(Conflict, match="no room"):
+        reserves(workers, token, tokens, usd)
+    assert reserves(workers, token, 900, "0.8")
+
+
+def test_dearer_reply_is_reserved_before_its_row(journal: Journal, workers: Workers) -> None:
+    workers.beat("ann")
+    token = handed(journal, workers, "ann", "t1", (1_000, "1"))
+    with closing(journal_of(workers, "ann")) as mine:
+        assert reserves(workers, token, 10, "0.1")
+        rows = [called("t1", input_tokens=200, cost_usd=0.3)]
+        mine.commit([Guard("t1", token), entry("t1", 1), *rows])
+        with pytest.raises(Conflict, match="no room"):
+            mine.commit([Guard("t1", token), entry("t1", 2), called("t1", cost_usd=0.8)])
+
+
+# --- locks
+
+
+def test_blocking_session_is_named_and_ended(
+    journal: Journal, workers: Workers, address: str, ann: PostgresConnection
+) -> None:
+    token, said = handed(journal, workers, "ann", "t1"), list[str]()
+    lock = ("t1", token, 1, [], [], [], [], [], [], "", "", "")
+    ann.execute("BEGIN")
+    ann.execute("SET idle_in_transaction_session_timeout = 0")
+    ann.execute(f"SELECT worker_append({', '.join('?' * len(lock))})", lock)
+    began_s = time.monotonic()
+    writing = threading.Thread(target=journal.commit, args=([PutText("digest", b"text")],))
+    writing.start()
+    with (
+        patch("placet_team.blockers.SHORT_S", 0.5),
+        closing(PostgresConnection(address)) as other,
+    ):
+        (found,) = until(lambda: blockers(other), "who blocks", 20)
+        assert (found.user, found.is_worker, found.waiting) == ("ann", True, 1)
+        with watched(address, 3.0, said.append):
+            writing.join(30)
+    assert not writing.is_alive()
+    assert time.monotonic() - began_s < 25, "not by the server's own limit"
+    assert any("worker ann" in line for line in said)
+    assert said[-1].startswith("Ended a session that blocked the journal: the session")
+    with pytest.raises(DatabaseAway):
+        ann.execute("SELECT 1")
+    assert claim(workers, "ann") is None

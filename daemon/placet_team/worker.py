@@ -91,6 +91,7 @@ class Worker:
     _claiming: threading.Lock = field(default_factory=threading.Lock)
     _news: threading.Condition = field(default_factory=threading.Condition)
     _slots: list[threading.Thread] = field(default_factory=list)
+    _is_stopping: Callable[[], bool] = bool
     _offers: int = 1
     """Announcements of work."""
     _gone: int = 0
@@ -116,8 +117,9 @@ class Worker:
 
         One connection hears what the daemon announces, and gives signs of life.
         """
+        self._is_stopping = is_stopping
         for n in range(self.ident.slots):
-            slot = threading.Thread(target=self._slot, args=(is_stopping,), name=f"slot-{n}")
+            slot = threading.Thread(target=self._slot, name=f"slot-{n}")
             slot.daemon = True
             self._slots.append(slot)
             slot.start()
@@ -139,10 +141,13 @@ class Worker:
                 self._slots[0].join(AGAIN_S * (failures > 1))
             except (UserError, psycopg.Error) as error:
                 self.failed = error
+                self._is_needed()
                 for slot in self._slots:
                     slot.join()
 
     def _is_needed(self) -> bool:
+        """Return whether a slot still works; one at work does not ask whether it is to stop."""
+        self._is_stopping()
         return any(slot.is_alive() for slot in self._slots)
 
     def _listen(self, line: PostgresConnection) -> None:
@@ -196,12 +201,12 @@ class Worker:
 
     # --- work
 
-    def _slot(self, is_stopping: Callable[[], bool]) -> None:
-        while not is_stopping():
+    def _slot(self) -> None:
+        while not self._is_stopping():
             with self._news:
                 self._news.wait_for(lambda: self._offers > self._gone, LOOK_S)
             try:
-                if trace_id := self._claimed(is_stopping):
+                if trace_id := self._claimed():
                     self._take(trace_id)
             except (JournalPaused, LeaseLost):
                 continue
@@ -218,11 +223,11 @@ class Worker:
                 self.taken.discard(trace_id)
                 self._offers += 1  # it may be offered again
 
-    def _claimed(self, is_stopping: Callable[[], bool]) -> str:
+    def _claimed(self) -> str:
         """Claim a piece of work, if one was announced; return its trace_id, empty for none."""
         with self._claiming:
             offers = self._offers
-            if offers == self._gone or is_stopping():
+            if offers == self._gone or self._is_stopping():
                 return ""
             found = self.journal.call("worker_claim", self.owner, [*self.taken])
             if found is None:

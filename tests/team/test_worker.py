@@ -66,6 +66,35 @@ def test_all_worker_slots_run_concurrently(
     assert worker.failed is None
 
 
+def test_busy_worker_notices_that_it_is_to_stop(
+    tmp_path: Path, journal: Journal, workers: Workers
+) -> None:
+    begun, asked_in, over = threading.Event(), set[str](), threading.Event()
+
+    class Busy(Worker):
+        def _take(self, trace_id: str) -> None:
+            begun.set()
+            assert over.wait(20)
+
+    def is_stopping() -> bool:
+        asked_in.add(threading.current_thread().name)
+        return over.is_set()
+
+    journal.commit([PutWork("t1", 1, planning=True, queue=queue_of("any", 0), priority=0)])
+    with closing(WorkerJournal(workers.role("ann"), tmp_path / "journal", print)) as own:
+        machine = Machine(own, tmp_path, {}, Level.BUBBLEWRAP, (), print, WorkerSettings())
+        worker = Busy(WorkerId("ann", 1), own, machine, print, owner_json("ann"))
+        with worker.joined():
+            doing = threading.Thread(target=worker.work, args=(is_stopping,), name="main")
+            doing.start()
+            assert begun.wait(20)
+            asked_in.clear()
+            until(lambda: "main" in asked_in, "a look while the slot is at work", 10)
+            over.set()
+            doing.join(20)
+    assert not doing.is_alive()
+
+
 @contextmanager
 def worker_of(folder: Path, address: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Run a worker named ann; give it, and the file with what it says."""

@@ -178,14 +178,14 @@ class LoopState:
 
     def text(self, name: str) -> bytes:
         """Return a stored text; raises BodyDamaged."""
-        with self.ports.journal.read() as reader:
+        with self.ports.journal.ask() as reader:
             text = reader.text(name)
         assert text is not None, f"text {name} was stored with the decision that names it"
         return text
 
     def text_to_show(self, name: str) -> bytes:
         """Return a stored text, "" if it is missing or damaged: whoever uses it reports that."""
-        with self.ports.journal.read() as reader:
+        with self.ports.journal.ask() as reader:
             try:
                 return (reader.text(name) if name else None) or b""
             except BodyDamaged:

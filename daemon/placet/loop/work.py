@@ -249,7 +249,7 @@ class Dispatch:
             return True
         if intake.is_draft(case) or not intake.left_s(case.request_path):
             return intake.is_draft(case)
-        with self.state.ports.journal.read() as reader:
+        with self.state.ports.journal.ask() as reader:
             return not reader.records(case.trace_id, case.generation, last=True)
 
     def _counted(self, case: Case) -> Case | None:

@@ -12,6 +12,7 @@ import psycopg
 from placet.journal.database import Connection, DatabaseAway
 from placet.wording import age, counted
 from placet_team.postgres_reader import idle_connection
+from placet_team.tables import WORKER
 
 SHORT_S = 5.0
 """Seconds of a transaction that are nothing to tell of: writers wait for each other."""
@@ -38,15 +39,19 @@ class Blocker:
         )
 
 
-_BLOCKERS = """SELECT b.pid, coalesce(b.usename, ''), w.name IS NOT NULL,
-  extract(epoch FROM clock_timestamp() - coalesce(b.xact_start, b.backend_start))::float8,
-  count(DISTINCT a.pid)
-  FROM pg_stat_activity a CROSS JOIN unnest(pg_blocking_pids(a.pid)) AS p (pid)
-  JOIN pg_stat_activity b ON b.pid = p.pid
-  LEFT JOIN team_workers w ON w.name = b.usename::text COLLATE "C"
-  WHERE a.datname = current_database() AND a.wait_event_type = 'Lock'
-    AND b.wait_event_type IS DISTINCT FROM 'Lock'
-  GROUP BY b.pid, b.usename, w.name, b.xact_start, b.backend_start ORDER BY 4 DESC"""
+_BLOCKERS = f"""WITH waits AS (
+    SELECT pid AS waiting, unnest(pg_blocking_pids(pid)) AS pid FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+    UNION SELECT NULL, pid FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
+      AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('placet')))
+  SELECT s.pid, coalesce(s.usename, ''), s.usename <> current_user AND EXISTS (
+      SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
+      WHERE g.rolname = '{WORKER}' AND m.member = s.usesysid),
+    extract(epoch FROM clock_timestamp() - coalesce(s.xact_start, s.backend_start))::float8,
+    count(DISTINCT waiting)
+  FROM waits JOIN pg_stat_activity s USING (pid) WHERE s.wait_event_type IS DISTINCT FROM 'Lock'
+  GROUP BY s.pid, s.usename, s.usesysid, s.xact_start, s.backend_start ORDER BY 4 DESC"""  # noqa: S608 - our own
+"""It reads no table: one may be locked."""
 
 
 def blockers(connection: Connection) -> list[Blocker]:

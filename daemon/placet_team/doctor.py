@@ -50,9 +50,9 @@ def team_lines(site: Site, config: Config) -> Iterator[Finding]:
     try:
         with closing(PostgresConnection(address, _PATIENCE)) as connection:
             yield from _server(connection, shown(address))
+            yield from _blockers(connection)
             ready = yield from _schema(connection)
             if ready and config.team.workers:
-                yield from _blockers(connection)
                 yield from _queue(connection)
                 yield from _workers(connection, config.team.lease_s)
                 yield from _rights(connection)
@@ -62,6 +62,8 @@ def team_lines(site: Site, config: Config) -> Iterator[Finding]:
         yield finding("database", "bad", found, helps)
     except DatabaseAway as error:
         helps = "Check that it runs, and that pg_hba.conf and firewalls let this machine in."
+        if "timeout" in str(error):
+            helps = "A session keeps a table locked. Look at pg_locks and pg_stat_activity."
         yield finding("database", "bad", f"{shown(address)} cannot be reached: {error}", helps)
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -481,6 +482,26 @@ def test_doctor_reports_missing_or_newer_database_schema(
     found = checked(vault)
     assert found["database"][0] == "bad"
     assert "cannot be reached" in found["database"][1]
+
+
+def test_doctor_and_status_name_who_locks(
+    team: TestTeam, rows: Journal, team_workers: Workers, server: pgkit.Server
+) -> None:
+    server.sql("CREATE ROLE dba LOGIN SUPERUSER")
+    dba = team.address.replace("//placet@", "//dba@")
+    with closing(PostgresConnection(dba)) as other, patch("placet_team.blockers.SHORT_S", 0.0):
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE team_workers")
+        said = r"the session \d+ of the database user dba has kept a transaction open for \d+ s"
+        (words,) = look(team.vault.site)["blocked"]
+        assert re.match(said, words)
+        began_s = time.monotonic()
+        found = checked(team.vault)
+        assert time.monotonic() - began_s < 20
+        assert found["locks"][0] == "bad"
+        assert re.match(said, found["locks"][1])
+        assert "blocked" in team.vault.click("team", "status").stdout
+    assert "locks" not in checked(team.vault)
 
 
 def test_doctor_reports_denied_database_permission(team: TestTeam, server: pgkit.Server) -> None:

@@ -97,6 +97,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "team status": ("placet team status", "placet team status --json"),
     "team workers": ("placet team workers", "placet team workers --json"),
     "team drain": ("placet team drain build-1", "placet team drain build-1 --undo"),
+    "team remove": ("placet team remove build-1",),
     "worker": ("placet worker postgresql://build-1@db.example.org/placet --slots 2",),
     "team init": ("placet team init postgresql://placet@db.example.org/placet",),
     "journal backup": ("placet journal backup ~/placet-journal.db",),

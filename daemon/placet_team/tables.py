@@ -37,7 +37,8 @@ TABLES = (
            AND starts_with(relname, 'procrastinate_')
        UNION ALL SELECT format('FUNCTION IF EXISTS %s', oid::regprocedure) FROM pg_proc
          WHERE pronamespace = 'placet'::regnamespace AND (starts_with(proname, 'procrastinate_')
-           OR oid = to_regprocedure('placet.worker_claim(text, bigint, text, bigint)'))
+           OR oid = to_regprocedure('placet.worker_claim(text, bigint, text, bigint)')
+           OR oid = to_regprocedure('placet.worker_hold(text, bigint, text, bigint)'))
        UNION ALL SELECT format('TYPE IF EXISTS %I', typname) FROM pg_type
          WHERE typnamespace = 'placet'::regnamespace AND starts_with(typname, 'procrastinate_')
            AND (typtype = 'e' OR typrelid IN (SELECT oid FROM pg_class WHERE relkind = 'c'))
@@ -47,6 +48,7 @@ TABLES = (
          AND attname = 'priority') THEN
        ALTER TABLE team_work ADD COLUMN priority bigint NOT NULL DEFAULT 0,
          ADD COLUMN most_tokens bigint, ADD COLUMN most_usd numeric;
+       ALTER TABLE IF EXISTS team_day DROP COLUMN IF EXISTS version;
      END IF; END $$""",
     """CREATE INDEX IF NOT EXISTS team_work_waiting ON team_work (priority DESC, put_at)
      WHERE worker IS NULL""",
@@ -61,9 +63,9 @@ TABLES = (
      PRIMARY KEY (trace_id, generation))""",
     """CREATE TABLE IF NOT EXISTS team_bodies (
      name text COLLATE "C" PRIMARY KEY, body bytea NOT NULL, at_s double precision NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS team_day (
-     one bigint PRIMARY KEY CHECK (one = 1), version bigint NOT NULL)""",
-    "INSERT INTO team_day VALUES (1, 0) ON CONFLICT DO NOTHING",
+    # its row orders reservations
+    "CREATE TABLE IF NOT EXISTS team_day (one bigint PRIMARY KEY CHECK (one = 1))",
+    "INSERT INTO team_day VALUES (1) ON CONFLICT DO NOTHING",
     """CREATE TABLE IF NOT EXISTS team_held (
      key text COLLATE "C" PRIMARY KEY, tokens bigint NOT NULL, usd text)""",
     # what workers brought of a case's generation, under all its leases

@@ -101,7 +101,8 @@ class WorkerJournal:
         used = [amount for write in writes if (amount := _used(write)) is not None]
         whole, held = sum(used, Amount()), self.held.pop(key, None)
         if used and (held is None or not _covers(held, whole)):
-            self.call("worker_hold", key, whole.tokens, _text_of(whole.usd), None)
+            none = (None, None, None, None)  # the call was made already
+            self.call("worker_hold", key, whole.tokens, _text_of(whole.usd), *none)
 
     def call(self, function: str, *values: Any) -> Any:
         """Call one of the team's functions, which may be called twice; waits as `commit` does."""
@@ -153,28 +154,18 @@ class TeamDay:
 
     journal: WorkerJournal
 
-    def held(self, reader: Reader) -> tuple[int, Mapping[str, Amount]]:
-        """Return what running conversations have reserved, by caller, and the state's number."""
-        rows = reader.connection.execute(_HELD).fetchall()
-        found = {
+    def held(self, reader: Reader) -> Mapping[str, Amount]:
+        """Return what running conversations have reserved, by caller."""
+        return {
             str(key): Amount(int(tokens), None if usd is None else Decimal(usd))
-            for _, key, tokens, usd in rows
-            if key is not None
+            for key, tokens, usd in reader.connection.execute(_HELD)
         }
-        return int(rows[0][0]), found
 
-    def hold_if_room(self, key: str, worst: Amount, limits: Limits, since: datetime) -> bool:
-        """Reserve a call if it certainly fits into the day's limits; return whether it was."""
-        most = limits.tokens, _text_of(limits.usd), quarter(rfc3339(since))
+    def hold(self, key: str, worst: Amount, limits: Limits, since: datetime, *, sure: bool) -> bool:
+        """Reserve a call if it fits into the day's limits; return whether it does."""
+        most = limits.tokens, _text_of(limits.usd), quarter(rfc3339(since)), sure
         asked = key, worst.tokens, _text_of(worst.usd)
-        if found := bool(self.journal.call("worker_hold_if_room", *asked, *most)):
-            self.journal.held[key] = worst
-        return found
-
-    def hold(self, key: str, worst: Amount, seen: int) -> bool:
-        """Reserve a call if the state is still `seen`; return whether it is reserved."""
-        usd = _text_of(worst.usd)
-        if found := bool(self.journal.call("worker_hold", key, worst.tokens, usd, seen)):
+        if found := bool(self.journal.call("worker_hold", *asked, *most)):
             self.journal.held[key] = worst
         return found
 
@@ -184,10 +175,10 @@ class TeamDay:
             self.journal.call("worker_drop", key)
 
 
-_HELD = """SELECT version, key, tokens, usd FROM team_day LEFT JOIN (
-  SELECT key, tokens, usd FROM team_held JOIN leases ON trace_id = split_part(key, ':', 1)
+_HELD = """SELECT key, tokens, usd FROM team_held
+  JOIN leases ON trace_id = split_part(key, ':', 1)
   AND split_part(key, ':', 3) IN ('', token::text)
-  WHERE held AND expires_s > extract(epoch FROM clock_timestamp())) AS h ON TRUE"""
+  WHERE held AND expires_s > extract(epoch FROM clock_timestamp())"""
 
 
 def _is_settled(entry: AddRecord) -> bool:

@@ -243,20 +243,23 @@ LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $
   DELETE FROM team_members WHERE name = session_user AND owner = owner_
 $$;
 
--- Reserve a model call in the day's budget. Return FALSE unless `seen` is its latest version; NULL is
--- for a call that was made already. `key_` names the caller: trace_id, number of the conversation,
--- token of the lease. Errors: PL001 the lease is lost, PL003 the work's own limits have no room.
-CREATE OR REPLACE FUNCTION worker_hold(key_ text, tokens_ bigint, usd_ text, seen bigint)
-RETURNS boolean
+-- Reserve a model call. `key_` names the caller: trace_id, number of the conversation, token of the
+-- lease. Return FALSE if the day that began in the quarter of an hour `since` has no room; a limit
+-- that is NULL is none. With `sure` also if a cost of the day is unknown. Errors: PL001 the lease is
+-- lost, PL003 the work's own limits have no room.
+CREATE OR REPLACE FUNCTION worker_hold(key_ text, tokens_ bigint, usd_ text, day_tokens bigint,
+  day_usd text, since text, sure boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
 DECLARE
   trace text := split_part(key_, ':', 1);
   work team_work;
   used team_used;
+  day record;
 BEGIN
   IF NOT worker_holds(trace, nullif(split_part(key_, ':', 3), '')::bigint) THEN
     RAISE EXCEPTION '% does not hold the lease', key_ USING ERRCODE = 'PL001';
   END IF;
+  PERFORM FROM team_day FOR UPDATE; -- one after the other
   SELECT * INTO work FROM team_work WHERE trace_id = trace;
   SELECT * INTO used FROM team_used u
   WHERE u.trace_id = trace AND u.generation = work.generation;
@@ -269,36 +272,22 @@ BEGIN
     RAISE EXCEPTION 'the limits of this work have no room for a call of % tokens', tokens_
       USING ERRCODE = 'PL003';
   END IF;
-  UPDATE team_day SET version = version + 1 WHERE version = coalesce(seen, version);
-  IF NOT FOUND THEN
-    RETURN EXISTS (SELECT FROM team_held, team_day WHERE key = key_ AND tokens = tokens_
-      AND usd IS NOT DISTINCT FROM usd_ AND version = seen + 1); -- the answer was lost
+  PERFORM worker_drop('');
+  SELECT sum(tokens) + tokens_ AS tokens, sum(usd) + coalesce(usd_::numeric, 0) AS usd,
+    sum(unknown) AS unknown INTO day FROM (
+    SELECT tokens, usd::numeric, unknown FROM spent WHERE quarter >= since
+    UNION ALL SELECT tokens, usd::numeric, (usd IS NULL)::int FROM team_held h
+      WHERE key <> key_ AND EXISTS (SELECT FROM leases l WHERE l.trace_id = split_part(key, ':', 1)
+        AND split_part(key, ':', 3) IN ('', l.token::text) AND held
+        AND expires_s > extract(epoch FROM clock_timestamp()))
+    UNION ALL SELECT 0, 0, (usd_ IS NULL)::int) AS u;
+  IF day.tokens > day_tokens OR day.usd > day_usd::numeric + 0.000001
+    OR (sure AND day_usd IS NOT NULL AND day.unknown > 0) THEN
+    RETURN FALSE;
   END IF;
   INSERT INTO team_held VALUES (key_, tokens_, usd_)
   ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, usd = excluded.usd;
-  PERFORM worker_drop('');
   RETURN TRUE;
-END $$;
-
--- Reserve as worker_hold does, if the call certainly fits into the limits of the day that began in
--- the quarter of an hour `since`. Return FALSE if it may not, or if a cost of the day is unknown.
-CREATE OR REPLACE FUNCTION worker_hold_if_room(key_ text, tokens_ bigint, usd_ text,
-  day_tokens bigint, day_usd text, since text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $$
-DECLARE
-  used record;
-BEGIN
-  PERFORM FROM team_day FOR UPDATE;
-  SELECT sum(tokens) + tokens_ AS tokens, sum(usd) + usd_::numeric AS usd, sum(unknown) AS unknown
-  INTO used FROM (
-    SELECT tokens, usd::numeric, unknown FROM spent WHERE quarter >= since
-    UNION ALL SELECT tokens, usd::numeric, (usd IS NULL)::int FROM team_held
-    UNION ALL SELECT 0, 0, (usd_ IS NULL)::int) AS u;
-  IF used.tokens > day_tokens
-    OR day_usd IS NOT NULL AND (used.unknown > 0 OR used.usd > day_usd::numeric) THEN
-    RETURN FALSE;
-  END IF;
-  RETURN worker_hold(key_, tokens_, usd_, NULL);
 END $$;
 
 -- Release a reservation of the caller, and those of leases that are over.

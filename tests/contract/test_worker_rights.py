@@ -98,10 +98,11 @@ def test_worker_append_with_lost_reply_is_not_repeated(daemon: Journal, workers:
             journal.commit([Guard("t2", other), event("t2")])
     with daemon.read() as reader:
         assert [row.trace_id for row in reader.activity()] == ["t1", "t1", "t2", "t2"]
-    key = f"t1:1:{token}"
+    key, sure = f"t1:1:{token}", True
     for _ in range(2):
-        assert workers.call("ann", "worker_hold", key, 5, "0.1", 0) is True
-    assert workers.call("ann", "worker_hold", key, 6, "0.1", 0) is False
+        assert workers.call("ann", "worker_hold", key, 5, "0.1", 5, "0.1", "", sure) is True
+    assert workers.call("ann", "worker_hold", key, 6, "0.1", 5, "0.1", "", sure) is False
+    assert workers.call("ann", "worker_hold", key, 6, None, *[None] * 4) is True
 
 
 def nested(depth: int) -> list[Any]:
@@ -149,7 +150,7 @@ def test_forbidden_worker_write_rejects_whole_batch(daemon: Journal, workers: Wo
     token, theirs = (
         handed(daemon, workers, name, trace) for name, trace in (("ann", "t1"), ("bob", "t2"))
     )
-    workers.call("ann", "worker_hold", f"t1:1:{token}", 10**6, None, None)
+    workers.call("ann", "worker_hold", f"t1:1:{token}", 10**6, *[None] * 5)
     with closing(journal_of(workers, "ann")) as journal, patch.object(WorkerJournal, "_settle"):
         for what, batch in refused_batches(token, theirs).items():
             with pytest.raises((Conflict, LeaseLost, psycopg.DataError)):

@@ -171,7 +171,8 @@ def test_reason_of_a_wait_is_one_line() -> None:
 
 
 def reserves(workers: Workers, token: int, tokens: int, usd: str | None) -> bool:
-    return bool(workers.call("ann", "worker_hold", f"t1:1:{token}", tokens, usd, None))
+    held = workers.call("ann", "worker_hold", f"t1:1:{token}", tokens, usd, *[None] * 4)
+    return bool(held)
 
 
 def test_row_costs_at_most_its_reservation(journal: Journal, workers: Workers) -> None:

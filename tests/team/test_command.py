@@ -231,7 +231,7 @@ def test_removed_workers_work_is_offered_again(
     vault = team.vault
     team_workers.beat("lost-1")
     token = handed(rows, team_workers, "lost-1", "t1")
-    assert team_workers.call("lost-1", "worker_hold", f"t1:1:{token}", 5, "0.1", None)
+    assert team_workers.call("lost-1", "worker_hold", f"t1:1:{token}", 5, "0.1", *[None] * 4)
     wrong = vault.click("team", "remove", "lost-2", check=False)
     assert wrong.returncode == 3
     assert "Did you mean lost-1?" in wrong.stderr

@@ -54,6 +54,7 @@ OLD = (
     "ALTER TABLE team_work DROP COLUMN priority, DROP COLUMN most_usd, DROP COLUMN most_tokens",
     "DROP VIEW team_metrics",
     "DROP TABLE team_used",
+    "ALTER TABLE team_day ADD COLUMN version bigint NOT NULL DEFAULT 0",
     "INSERT INTO team_work (trace_id, generation, planning, queue, put_at) "
     "VALUES ('t1', 1, TRUE, '0.1/any/2', '2026-11-28T00:00:00Z')",
 )

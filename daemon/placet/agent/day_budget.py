@@ -13,7 +13,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from typing import Protocol
 
-from placet.chat.budget import Amount, Exceeded, Ledger, Limits, ModelCall, Reserved, Room, reserve
+from placet.chat.budget import (
+    Amount,
+    Exceeded,
+    Ledger,
+    Limit,
+    Limits,
+    ModelCall,
+    Reserved,
+    Room,
+    reserve,
+)
 from placet.chat.cancel import Cancel
 from placet.chat.prices import Pricer, unpriced
 from placet.host.clock import Clock
@@ -39,14 +49,14 @@ def used_today(reader: Reader, now: datetime, price: Pricer = unpriced) -> Amoun
 class SharedDay(Protocol):
     """The reservations of other machines in the same budget."""
 
-    def held(self, reader: Reader) -> tuple[int, Mapping[str, Amount]]:
-        """Return the reservations by caller, and the number of that state."""
+    def held(self, reader: Reader) -> Mapping[str, Amount]:
+        """Return the reservations by caller."""
 
-    def hold_if_room(self, key: str, worst: Amount, limits: Limits, since: datetime) -> bool:
-        """Reserve for a call if it certainly fits into the day's limits; return whether it was."""
+    def hold(self, key: str, worst: Amount, limits: Limits, since: datetime, *, sure: bool) -> bool:
+        """Reserve for a call if it fits into the limits of the day since then; return whether.
 
-    def hold(self, key: str, worst: Amount, seen: int) -> bool:
-        """Reserve for a call if `seen` is still the latest state; return whether it was."""
+        With `sure` it does not fit while a cost of that day is unknown.
+        """
 
     def drop(self, key: str) -> None:
         """Release a reservation."""
@@ -65,17 +75,14 @@ class DayBudget:
 
     def ledger(
         self, journal: JournalAccess, now: datetime, limits: Limits, price: Pricer
-    ) -> tuple[Ledger, int]:
-        """Return the current ledger of the day, and the number of its `shared` state.
-
-        It counts nothing if there are no limits.
-        """
+    ) -> Ledger:
+        """Return the current ledger of the day; it counts nothing if there are no limits."""
         if limits == Limits():
-            return Ledger(NAME, limits), 0
+            return Ledger(NAME, limits)
         with journal.read() as reader:
-            seen, others = (0, {}) if self.shared is None else self.shared.held(reader)
+            others = {} if self.shared is None else self.shared.held(reader)
             used = used_today(reader, now, price)
-        return Ledger(NAME, limits, used, held={**others, **self._held}), seen
+        return Ledger(NAME, limits, used, held={**others, **self._held})
 
     @contextmanager
     def room(
@@ -98,21 +105,25 @@ class DayBudget:
         found = None if shared is None else self._at_once(shared, clock, own, limits, key, call)
         while found is None:
             with self._lock:
-                day, seen = self.ledger(journal, clock.wall(), limits, price)
+                now = clock.wall()
+                day = self.ledger(journal, now, limits, price)
                 verdict = reserve((own, day), key, call)
                 if isinstance(verdict, Reserved):
                     worst = verdict.ledgers[0].held[key]
-                    if shared is not None and not shared.hold(key, worst, seen):
-                        continue  # another machine was first: count again
-                    self._held[key] = worst
-                    found = Room(verdict.max_tokens, worst)
-                    break
-                others_hold = bool(day.held) and isinstance(
-                    reserve((own, replace(day, held={})), key, call), Reserved
-                )
+                    since = day_of(now)[0]
+                    if shared is None or shared.hold(key, worst, limits, since, sure=False):
+                        self._held[key] = worst
+                        found = Room(verdict.max_tokens, worst)
+                        break
+                    # another machine was first: count again
+                    verdict = day.exceeded_at(Limit.TOKENS, "other calls hold the rest")
+                    others_hold = True
+                else:
+                    others_hold = bool(day.held) and isinstance(
+                        reserve((own, replace(day, held={})), key, call), Reserved
+                    )
             if not others_hold or not clock.wait(_LOOK_AGAIN_S, cancel.is_set):
                 found = verdict
-                break
         try:
             yield found
         finally:
@@ -135,7 +146,8 @@ class DayBudget:
             return verdict
         worst = verdict.ledgers[0].held[key]
         with self._lock:
-            if not shared.hold_if_room(key, worst, limits, day_of(clock.wall())[0]):
+            since = day_of(clock.wall())[0]
+            if not shared.hold(key, worst, limits, since, sure=True):
                 return None
             self._held[key] = worst
         return Room(verdict.max_tokens, worst)

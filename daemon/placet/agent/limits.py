@@ -221,7 +221,7 @@ class MissionLimits:
                 left_s,
                 WaitReason.ROOM,
             )
-        today, _ = ports.day_budget.ledger(ports.journal, now, day, self._price)
+        today = ports.day_budget.ledger(ports.journal, now, day, self._price)
         if today.used.usd is None and found.limit is Limit.USD:
             return Postponed(
                 f"Some of today's calls have no known price, so placet cannot keep to ${limit} a "

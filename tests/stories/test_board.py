@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ from boardhttp import Served
 from boardhttp import served as board
 from boardkit import FIX, ask, board_vault, planned
 from gitkit import git, settle_home
+from placet.note.frontmatter import read_note
+from placet.plan.left_out import ticks
 from vaultkit import ME, TestVault, meddling, running, until
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -78,7 +81,7 @@ class Seen:
     def watch(self, page: Page) -> None:
         def said(kind: str, text: str) -> None:
             # what the server refuses is not a fault of the page, and a test looks at it itself
-            if "409 (Conflict)" not in text and "403 (Forbidden)" not in text:
+            if not re.search(r"4\d\d \((Conflict|Forbidden|Bad Request)\)", text):
                 self.troubles.append(f"{page.url}: {kind}: {text}")
 
         page.on("console", lambda m: said(m.type, m.text) if m.type != "log" else None)
@@ -202,8 +205,8 @@ def test_request_goes_from_form_to_merge_and_undo(seen: Seen, width: int) -> Non
         remark.press("Enter")
         expect(remark).to_have_value("Keep it short.\n")
         press(plan.locator("#approve").get_by_role("button", name="Approve", exact=True))
-        expect(plan.locator("#state .state")).to_have_text(re.compile("Running|Done"))
-        expect(plan.locator("#state .state")).to_have_text("Done")
+        expect(plan.locator("#state .state")).to_have_text(re.compile("Running|To merge"))
+        expect(plan.locator("#state .state")).to_have_text("To merge")
         expect(plan.get_by_text("Approved.", exact=True)).to_have_count(0)
         expect(plan.locator(".page > [data-live]").nth(1)).to_have_attribute("id", "report")
         expect(plan.locator(".diff .added .s-k").first).to_be_attached()
@@ -273,7 +276,7 @@ def test_browser_can_reject_revise_answer_and_widen(seen: Seen) -> None:
         page.goto(f"{seen.served.url}/r/tidy-the-changelog")
         page.get_by_label("Newest release first").check()
         page.get_by_role("button", name="Answer").click()
-        expect(page.locator("#state .state")).to_have_text("Done")
+        expect(page.locator("#state .state")).to_have_text("To merge")
 
         page.goto(f"{seen.served.url}/r/fix-the-menu")
         expect(page.locator("#state .notice")).to_contain_text("The menu is right.")
@@ -283,7 +286,7 @@ def test_browser_can_reject_revise_answer_and_widen(seen: Seen) -> None:
         expect(page.locator("#widen")).to_contain_text("src/app/menu.py")
         # `click` may try again where the page changes meanwhile, and decide twice
         page.get_by_role("button", name="Approve it").dispatch_event("click")
-        expect(page.locator("#state .state")).to_have_text("Done")
+        expect(page.locator("#state .state")).to_have_text("To merge")
     (rejected,) = (r for r in vault.rows("plan.rejected") if r["entity_id"] == "fix-the-menu")
     assert rejected["metadata"]["reason"] == "The menu is right."
     answered = vault.rows("question.answered")[-1]["metadata"]
@@ -317,8 +320,7 @@ def test_stale_approval_is_refused_but_keeps_typed_text(seen: Seen) -> None:
         expect(page.locator("#state .state")).to_have_text("Plan to review")
         expect(other.locator("#state .state")).to_have_text("Plan 2 to review")
         # a page that heard nothing of it: what it approves is not what is there
-        approve.evaluate("button => { button.disabled = false; }")
-        approve.click()
+        approve.evaluate("button => { button.disabled = false; button.click(); }")
         expect(sheet.get_by_role("alert")).to_contain_text("placet did nothing")
         expect(page.locator("#state .state")).to_have_text("Plan 2 to review")
         expect(remark).to_have_value("half a sent")
@@ -451,13 +453,13 @@ def test_keyboard_alone_completes_whole_workflow(seen: Seen) -> None:
         expect(page.locator("#approve h2")).to_be_focused()
         tab_to(page, "Approve")
         page.keyboard.press("Enter")
-        expect(page.locator("#state .state")).to_have_text(re.compile("Starts soon|Running|Done"))
+        expect(page.locator("#state .state")).to_have_text(re.compile("Starts soon|Running|To merge"))
         moves = page.evaluate(
             "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0"
             " || getComputedStyle(e).animationName !== 'none').length"
         )
         assert moves == 0
-        expect(page.locator("#state .state")).to_have_text("Done")
+        expect(page.locator("#state .state")).to_have_text("To merge")
         for button, sheet, then in (
             ("Merge", "#merge", "Merged"),
             ("Undo the merge", "#undo", "Merge undone"),
@@ -565,7 +567,7 @@ def test_board_works_without_javascript(seen: Seen) -> None:
             30,
         )
         page.reload()
-        expect(page.locator("#state .state")).to_have_text("Done")
+        expect(page.locator("#state .state")).to_have_text("To merge")
         page.get_by_role("button", name="Merge", exact=True).click()
         page.locator("#merge").get_by_role("button", name="Merge").click()
         expect(page.get_by_text("Merged.", exact=True)).to_be_visible()
@@ -574,6 +576,113 @@ def test_board_works_without_javascript(seen: Seen) -> None:
         page.locator("#undo").get_by_role("button", name="Undo").click()
         expect(page.locator("#state .state")).to_have_text("Merge undone")
     assert "casefold" not in git(seen.app, "show", "main:src/app/search.py")
+
+
+@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+def test_two_quick_ticks_both_count(seen: Seen, by: str) -> None:
+    ident = planned(seen.vault, f"Add a tick by {by}")
+    with seen.context() as context:
+        page = opened(context, seen, f"/r/{ident}")
+        expect(page.locator("html.js")).to_be_attached()
+        for turn, apart_s in enumerate((0.1, 0.25, 0.5, 1.0)):
+            assert two_ticks(page, seen.vault, ident, apart_s, by), (apart_s, turn)
+        expect(page.locator("#news")).to_be_hidden()
+
+
+def two_ticks(page: Page, vault: TestVault, ident: str, apart_s: float, by: str) -> bool:
+    """Toggle the first step and the last one; return whether both show at once, and both count."""
+    wanted = []
+    for number in (1, 3):
+        button = page.get_by_role("button", name=f"Do step {number}")
+        before = button.get_attribute("aria-pressed")
+        if by == "mouse":
+            button.click()
+        else:
+            button.focus()
+            page.keyboard.press("Space")
+        wanted.append("false" if before == "true" else "true")
+        if button.get_attribute("aria-pressed") != wanted[-1]:
+            return False
+        time.sleep(apart_s)
+    done = [one == "true" for one in wanted]
+
+    def counts() -> bool:
+        now = ticks(read_note(vault.plan(ident).read_bytes()).body)
+        return [now[0].done, now[2].done] == done
+
+    until(counts, f"{ident}: both ticks")
+    page.wait_for_timeout(200)
+    shown = [
+        page.get_by_role("button", name=f"Do step {number}").get_attribute("aria-pressed")
+        for number in (1, 3)
+    ]
+    return shown == wanted and page.locator("#news:visible, .refused").count() == 0
+
+
+def test_each_flow_works_without_javascript(seen: Seen) -> None:
+    vault = seen.vault
+    named = {
+        word: ask(vault, f"{word} without scripts")
+        for word in ("Fix this", "Fix that", "Tidy", "Rename", "Speed up", "Move")
+    }
+    for ident in named.values():
+        until(vault.plan(ident).exists, ident)
+    for word in ("Tidy", "Rename", "Speed up", "Move"):
+        vault.approve(named[word])
+    with seen.context(java_script_enabled=False) as context:
+        page = opened(context, seen, f"/r/{named['Fix this']}")
+        page.get_by_role("button", name="Reject", exact=True).click()
+        page.get_by_label("Why not").fill(" ")
+        page.get_by_role("button", name="Reject the plan").click()
+        expect(page.locator("#reject .refused")).to_contain_text("The reason is empty.")
+        page.get_by_label("Why not").fill("It is right as it is.")
+        page.get_by_role("button", name="Reject the plan").click()
+        expect(page.locator("#state .state")).to_have_text("Rejected")
+        page.get_by_role("button", name="New plan").first.click()
+        page.get_by_label("What to do differently").fill("Leave the tests.")
+        page.get_by_role("button", name="Request a new plan").click()
+        expect(page.get_by_text("A new plan is requested.")).to_be_visible()
+
+        page.goto(f"{seen.served.url}/r/{named['Fix that']}")
+        page.locator("#step-1 summary").first.click()
+        page.locator("#step-1").get_by_text("Comment here").click()
+        page.get_by_label("What to change in step 1").fill("Keep it short.")
+        page.get_by_role("button", name="Write the comment").click()
+        expect(page.locator("#step-1 .said")).to_be_visible()
+        expect(page.locator("#step-1 .comment")).to_have_text("Keep it short.")
+        page.get_by_role("button", name="Ask for changes").click()
+        page.get_by_label("What to change", exact=True).fill("Add a test.")
+        page.get_by_role("button", name="Request changes").click()
+        expect(page.get_by_text("Changes requested.")).to_be_visible()
+
+        page.goto(f"{seen.served.url}/r/{named['Tidy']}")
+        until(lambda: page.reload() and page.get_by_role("button", name="Answer").count(), "asks")
+        page.get_by_label("Newest release first").check()
+        page.get_by_role("button", name="Answer").click()
+        expect(page.get_by_text("Answered.")).to_be_visible()
+
+        page.goto(f"{seen.served.url}/r/{named['Rename']}")
+        wider = page.get_by_role("button", name="Approve the wider scope")
+        until(lambda: page.reload() and wider.count(), "asks")
+        wider.click()
+        page.get_by_role("button", name="Approve it").click()
+        expect(page.get_by_text("The wider scope is approved.")).to_be_visible()
+
+        page.goto(f"{seen.served.url}/r/{named['Speed up']}")
+        until(lambda: page.reload() and page.get_by_role("button", name="Stop").count(), "runs")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator("#stop")).to_contain_text("steps are done")
+        page.get_by_role("button", name="Stop at the next safe point").click()
+        expect(page.get_by_text("The mission stops at its next safe point.")).to_be_visible()
+        until(lambda: page.reload() and page.locator("#state .notice").count(), "stopped")
+        expect(page.locator("#state .notice")).to_contain_text("stopped the mission after")
+
+        page.goto(f"{seen.served.url}/r/{named['Rename']}")
+        until(lambda: page.reload() and page.get_by_role("button", name="Drop").count(), "done")
+        page.get_by_role("button", name="Drop").click()
+        page.locator("#drop").get_by_label("Why").fill("No longer needed.")
+        page.get_by_role("button", name="Drop it").click()
+        expect(page.locator("#state .state")).to_have_text("Dropped")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -143,7 +143,7 @@ def test_passkey_approves_plan_and_wider_scope(phone: Phone, tmp_path: Path) -> 
     assert is_whole(page)
     page.locator("#approve").get_by_role("button", name="Approve", exact=True).click()
     press_approve(page, "#widen", "Approve the wider scope")
-    expect(page.locator("#state .state")).to_have_text("Done")
+    expect(page.locator("#state .state")).to_have_text("To merge")
     (plan,), (wider,) = vault.rows("plan.approved"), vault.rows("plan.amended")
     for row in (plan, wider):
         told = row["metadata"]
@@ -159,7 +159,7 @@ def test_page_turns_to_plan_that_can_be_signed(phone: Phone) -> None:
     until(lambda: phone.vault.rows("request.detected"), "the request is known")
     phone.goto(f"/r/{ident}")
     press_approve(phone.page, "#approve", "Approve")
-    expect(phone.page.locator("#state .state")).to_have_text("Done")
+    expect(phone.page.locator("#state .state")).to_have_text("To merge")
 
 
 def test_passkey_without_user_verification_approves_nothing(phone: Phone) -> None:
@@ -183,7 +183,7 @@ def test_passkey_without_user_verification_approves_nothing(phone: Phone) -> Non
     phone.verify_user(does=True)
     phone.goto(f"/r/{ident}")
     press_approve(page, "#approve", "Approve")
-    expect(page.locator("#state .state")).to_have_text("Done")
+    expect(page.locator("#state .state")).to_have_text("To merge")
 
 
 def test_page_without_javascript_says_where_to_approve(phone: Phone, browser: Browser) -> None:

@@ -453,7 +453,9 @@ def test_keyboard_alone_completes_whole_workflow(seen: Seen) -> None:
         expect(page.locator("#approve h2")).to_be_focused()
         tab_to(page, "Approve")
         page.keyboard.press("Enter")
-        expect(page.locator("#state .state")).to_have_text(re.compile("Starts soon|Running|To merge"))
+        expect(page.locator("#state .state")).to_have_text(
+            re.compile("Starts soon|Running|To merge")
+        )
         moves = page.evaluate(
             "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0"
             " || getComputedStyle(e).animationName !== 'none').length"

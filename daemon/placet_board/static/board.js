@@ -1,6 +1,7 @@
 // Keeps a page live: what the daemon says makes the parts marked data-live be fetched again.
 const find = (what, inside = document) => inside.querySelector(what);
 const all = (what, inside = document) => [...inside.querySelectorAll(what)];
+const on = (kinds, act) => kinds.split(" ").forEach((kind) => addEventListener(kind, act, true));
 const parts = () => all("[data-live]");
 const home = find("[data-home]")?.dataset.home, here = home ?? location.pathname; // of a request's page
 const mine = home && decodeURIComponent(home.slice(3));
@@ -14,7 +15,7 @@ for (const field of all(texts)) {
   if (field.form?.method !== "post" || field.value || !(field.value = sessionStorage.getItem(draft(field)) ?? "")) continue;
   field.dataset.touched = "";
 }
-addEventListener("input", ({ target }) => {
+on("input", ({ target }) => {
   target.dataset.touched = "";
   if (target.matches(texts) && target.form?.method === "post") sessionStorage.setItem(draft(target), target.value);
 });
@@ -25,14 +26,14 @@ const openSheet = () => find(".sheet:popover-open");
 function hold(sheet, held) {
   for (let one = sheet; one !== document.body; one = one.parentElement) for (const other of one.parentElement.children) if (other !== one) other.inert = held;
 }
-addEventListener("beforetoggle", ({ target, newState }) => newState === "open" || hold(target, false), true);
-addEventListener("toggle", ({ target, newState }) => {
+on("beforetoggle", ({ target, newState }) => newState === "open" || hold(target, false));
+on("toggle", ({ target, newState }) => {
   if (!target.matches(".sheet")) return;
   const isOpen = newState === "open", now = document.activeElement;
   if (isOpen) hold(target, true);
   if (isOpen && !target.contains(now)) find("h2", target).focus();
   if (!isOpen && (now === document.body || target.contains(now))) find(`[popovertarget=${target.id}]`)?.focus(); // the one before is gone
-}, true);
+});
 // The sheet of a refused act is open without a script.
 function raise() {
   const sheet = find(".sheet.open");
@@ -45,7 +46,7 @@ function raise() {
 raise();
 
 // j and k walk what waits for you; Enter opens it.
-addEventListener("keydown", (event) => {
+on("keydown", (event) => {
   const step = { j: 1, k: -1 }[event.key];
   if (!step || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
   const links = all("#yours .title a"), at = links.indexOf(document.activeElement);
@@ -56,7 +57,7 @@ addEventListener("keydown", (event) => {
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const age = (s) => UNITS.flatMap(([per, unit]) => s >= per ? [`${Math.floor(s / per)} ${unit}`] : [])[0] ?? "0 s";
 const tell = (time) => { time.textContent = time.dataset.exact ? time.title : `${age((Date.now() - new Date(time.dateTime)) / 1000)} ago`; };
-addEventListener("click", ({ target }) => {
+on("click", ({ target }) => {
   const time = target.closest?.("time[title]");
   if (time) { time.dataset.exact = time.dataset.exact ? "" : "1"; tell(time); }
 });
@@ -65,10 +66,15 @@ setInterval(() => all("time[title]").forEach(tell), 30_000);
 if (home) history.replaceState(null, "", home + location.hash); // nothing is said twice
 const was = new Map(parts().map((part) => [part.id, look(part)]));
 let began = find("#state")?.dataset.state;
-let busy = false, again = false, turn = 0; // `turn` counts what you do: an older answer is dropped
+let busy = false, settling = false, again = false, turn = 0; // an answer from before your last act, `turn`, is dropped
 const acts = []; // each waits for the one before it
 
-// A part's HTML without what differs from one answer to the next though nothing happened.
+// A press on what is swapped before its release would be lost.
+let pressed, release = () => {};
+on("pointerdown keydown", () => { pressed = new Promise((done) => { release = done; setTimeout(done, 500); }); });
+on("pointerup pointercancel keyup", () => setTimeout(release));
+
+// A part as HTML, without what differs though nothing happened.
 function look(part) {
   const copy = part.cloneNode(true);
   for (const one of all("input[name=token], .said, .refused, .sheet > header", copy)) one.remove();
@@ -81,10 +87,11 @@ function look(part) {
 const parsed = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
 
 async function refresh() {
-  if (busy || acts.length) { again = true; return; }
+  if (busy || settling) { again = true; return; }
   const then = turn;
   busy = true;
   const [answer, page] = await fetch(here + location.search, { redirect: "manual" }).then(async (one) => [one, one.ok && await parsed(one)]).catch(() => []);
+  await pressed;
   busy = false;
   if (then !== turn) again = true;
   else if (page) take(page, false);
@@ -92,7 +99,7 @@ async function refresh() {
   once();
 }
 
-function once() { if (again && !acts.length) { again = false; refresh(); } }
+function once() { if (again && !settling) { again = false; refresh(); } }
 
 // Takes a fresh page. What you read to decide on, or type into, stays, and so does its state: news
 // of it are said. After an act of yours all is taken.
@@ -135,7 +142,7 @@ function news(part, page) {
   if (sheet) for (const button of all("form button", sheet)) button.disabled = true;
 }
 
-// What makes an element the same as one of another answer.
+// What an element is recognised by.
 const alike = (one) => [one.tagName, ...["id", "name", "value", "href", "formaction", "popovertarget"].map((name) => one.getAttribute(name)), one.form?.getAttribute("action"),
   one.closest("li[id]")?.id, one.tagName === "SUMMARY" && one.textContent.replace("(left out)", "").trim()].join("|");
 
@@ -159,14 +166,15 @@ function swap(old, fresh) {
 
 // An act shows at once, and is settled behind that. It carries the text on the screen, or what the
 // act before it left of that text.
-addEventListener("submit", (event) => {
+on("submit", (event) => {
   const form = event.target, where = event.submitter?.getAttribute("formaction") ?? form.getAttribute("action") ?? "";
   if (!home || form.method !== "post" || form.matches(".passkey") || !where.startsWith(`${home}/`)) return;
   event.preventDefault();
   turn++;
   all(".refused, .said").forEach((one) => one.remove());
   const sent = new URLSearchParams(new FormData(form, event.submitter)), back = shown(form, where.slice(home.length + 1), sent);
-  if (acts.push({ form, where, sent, back, note: form.closest("[data-digest]")?.id }) === 1) settle();
+  acts.push({ form, where, sent, back, note: form.closest("[data-digest]")?.id });
+  if (!settling) settle();
 });
 
 const paragraph = (className, textContent) => Object.assign(document.createElement("p"), { className, textContent });
@@ -203,7 +211,7 @@ function shown(form, name, sent) {
 
 async function settle() {
   const made = new Map(); // by note, the text that the last act left
-  let page = null, isMine = true;
+  let page = null, isMine = settling = true;
   while (acts.length) {
     const { form, where, sent, note } = acts[0];
     if (made.has(note)) sent.set("digest", made.get(note));
@@ -230,7 +238,9 @@ async function settle() {
     }
     for (const field of all(texts, form)) { forget(draft(field)); field.value = ""; }
     acts.shift();
+    if (!acts.length) await pressed;
   }
+  settling = false;
   if (page) {
     take(page, isMine);
     find(".page").prepend(...page.querySelectorAll(".page > .said, .page > .refused"));
@@ -276,5 +286,5 @@ if (parts().length) {
   listen();
   document.addEventListener("visibilitychange", listen);
 }
-addEventListener("pagehide", () => live?.close());
-addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+on("pagehide", () => live?.close());
+on("pageshow", (event) => { if (event.persisted) location.reload(); });

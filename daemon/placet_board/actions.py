@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from placet.activity import Action
 from placet.agent.instruction_notes import agents
 from placet.case.case import Case
 from placet.case.intents import What
@@ -214,10 +215,7 @@ def _tick(site: Site, ident: str, fields: Fields) -> Done:
 def _answer(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     if case.asking is None or case.asking.amended:
-        raise UserError(
-            "This question is closed: it was answered, or the mission ended.",
-            "Open it as it is now.",
-        )
+        raise _closed(site, case)
     text = _field_text(fields, "own") or _field_text(fields, "option")
     if not text:
         raise UserError("The answer is empty.", "Choose an option, or write your own answer.")
@@ -225,6 +223,18 @@ def _answer(site: Site, ident: str, fields: Fields) -> Done:
     if digest(raw, QUESTION_STAMPS) != fields.get("digest"):
         raise NotAsRead(case.asking.path)
     return decide(site, case, "answer", [text.strip()], seen=raw)
+
+
+def _closed(site: Site, case: Case) -> UserError:
+    """Return the error for an answer that comes too late, with the answer that counts."""
+    with site.reader(case.trace_id) as reader:
+        row = reader.last_of(Action.QUESTION_ANSWERED, trace_id=case.trace_id)
+        fact = reader.text(case.answers[-1]) if case.answers else None
+    _, is_answer, words = (fact or b"").decode().partition(" answered:\n")
+    if row is None or not is_answer:
+        return UserError("The mission ended before this question was answered.")
+    who = row.details.get("login") or row.details["reviewed_by"]
+    return UserError(f"{who} has answered it: {words.strip()}")
 
 
 def _widen(site: Site, ident: str, fields: Fields) -> Done:

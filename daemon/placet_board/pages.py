@@ -47,6 +47,7 @@ from placet.errors import PlacetError, UserError
 from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 from placet.journal.schema import ACTIVITY
+from placet.note.paths import Folder
 from placet.wording import age, counted, dollars, local, one_line, rfc3339
 from placet_board import actions
 from placet_board.auth import TYPED, Door, Guarded, browser_name, logged_in, refusal
@@ -216,8 +217,10 @@ def _about(case: CaseLine, *, daemon: bool) -> str:
         return case.asking.question
     if case.model_trouble:
         return f"The last call of the model failed: {case.model_trouble}"
+    if case.state is State.REVIEW and case.plan.startswith(f"{Folder.ACTIVE}/"):
+        return "Waits for a signature."
     if case.state is State.REVIEW:
-        return case.notice.partition("\n")[2]
+        return case.notice.partition("\n")[2].partition("\n")[0]
     if case.is_to_merge:
         return " ".join(case.doubts[:1])
     return failure_words(case.failure) if case.state is State.FAILED else ""
@@ -462,14 +465,16 @@ def _request(
         board.site(request), request.path_params["ident"], origin=board.origin(request)
     )
     name = request.query_params.get("said", "")
-    message = "" if name == "approve" and page["put_back"] else actions.result_message(name)
+    message = actions.result_message(name)
+    if page["found"].intent or (name == "approve" and page["put_back"]):
+        message = ""  # the state says more
     return board.page(
         request,
         "request.html",
         code=code,
         said=message,
         said_at=request.query_params.get("at", ""),
-        typed=sorted(TYPED),
+        typed=sorted(TYPED | {"option"}),
         refused=refused or actions.Refused(),
         **page,
     )

@@ -25,6 +25,7 @@ from placet.case.callout import (
     where_it_works,
 )
 from placet.case.case import Case
+from placet.case.decide import HOW_AFTER_DRIFT
 from placet.case.explain import how_it_ended
 from placet.case.life_cycle import OPEN, State
 from placet.case.notes import body_of
@@ -369,10 +370,10 @@ def request_page(site: Site, ident: str, *, origin: str = "") -> dict[str, Any]:
     plan = _plan(site, case, raw, before, is_open=state in _OPEN_PLANS) if raw else None
     can = acts(case, found)
     if plan is None or plan.allows is None or plan.is_stale:
-        can = replace(can, approve=False)
+        can -= {"approve"}
     sign = None
-    if config is not None and (can.approve or can.widen):
-        digest = plan.digest if plan is not None and can.approve else ""
+    if config is not None and not can.isdisjoint(("approve", "widen")):
+        digest = plan.digest if plan is not None and "approve" in can else ""
         sign = signing(site, case, digest, origin, config.approval)
     failure = how_it_ended(rows) if state in _OPEN_PLANS else ""
     if state is State.FAILED and not failure:
@@ -404,7 +405,7 @@ def request_page(site: Site, ident: str, *, origin: str = "") -> dict[str, Any]:
     }
 
 
-def _branch(site: Site, case: Case, found: ShownCase, can: Can) -> dict[str, Any]:
+def _branch(site: Site, case: Case, found: ShownCase, can: frozenset[str]) -> dict[str, Any]:
     """Return a completed mission's branch: its changes, and what follows a merge and an undo."""
     if found.state != State.COMPLETED or not found.commit:
         return dict.fromkeys(("tip", "patch", "no_patch", "merging", "others", "others_seen"))
@@ -412,12 +413,12 @@ def _branch(site: Site, case: Case, found: ShownCase, can: Can) -> dict[str, Any
     tip = _tip(site, ident)  # read before its changes, which may be newer
     patch, no_patch = _patch(site, ident)
     with suppress(PlacetError):  # `_patch` says why
-        others = also_undone(site, ident) if can.undo else []
+        others = also_undone(site, ident) if "undo" in can else []
     return {
         "tip": tip,
         "patch": patch,
         "no_patch": no_patch,
-        "merging": merge_outlook(site, case) if can.merge else None,
+        "merging": merge_outlook(site, case) if "merge" in can else None,
         "others": others,
         "others_seen": digest_of_names(others),
     }
@@ -428,7 +429,9 @@ def _put_back(found: ShownCase, rows: Sequence[CommittedRow]) -> list[str]:
     if found.state is not State.REVIEW or not found.notice:
         return []
     if not found.notice.startswith("**Withdrawn**"):
-        return found.notice.splitlines()
+        first, *rest = found.notice.splitlines()
+        known = [one for one in rest if one != HOW_AFTER_DRIFT]  # the page has its buttons
+        return [f"{first.replace('*', '').rstrip(':')}.", *known]
     stopped = [one for one in rows if one.action_type == Action.PLAN_TAKEN_BACK]
     who = stopped[-1].details.get("reviewed_by", "Somebody") if stopped else "Somebody"
     run = progress((one.action_type, one.details) for one in rows)
@@ -667,27 +670,8 @@ def changed_file(site: Site, ident: str, at: int) -> PatchFile:
     raise UserError("The difference has no such file.", "Go back to the request.", exit_code=3)
 
 
-@dataclass(frozen=True, slots=True)
-class Can:
-    """What you can do with a request."""
-
-    approve: bool
-    reject: bool
-    revise: bool
-    comment: bool
-    tick: bool
-    stop: bool
-    retry: bool
-    answer: bool
-    widen: bool
-    refuse: bool
-    merge: bool
-    drop: bool
-    undo: bool
-
-
-def acts(case: Case, found: ShownCase) -> Can:
-    """Return what you can do with a request, as far as its state says."""
+def acts(case: Case, found: ShownCase) -> frozenset[str]:
+    """Return the names of the buttons that a request has, as far as its state says."""
     state, is_decided = found.state, bool(found.intent)
     asked = "" if found.asking is None or is_decided else found.asking.kind
     has_branch = state == State.COMPLETED and bool(found.commit)
@@ -697,21 +681,22 @@ def acts(case: Case, found: ShownCase) -> Can:
 
     decides = state in _OPEN_PLANS
     edits = decides and found.daemon  # the daemon writes what the next decision is about
-    return Can(
-        approve=decides and may("approve") and not asks_for_more(case),
-        reject=decides and may("reject"),
-        revise=decides and may("revise"),
-        comment=edits and state is State.REVIEW and may("comment"),
-        tick=edits and may("tick"),
-        stop=may("stop"),
-        retry=may("retry"),
-        answer=asked == "question",
-        widen=asked == "amendment",
-        refuse=asked == "amendment",
-        merge=has_branch and found.became not in ("merged", "dropped", "gone"),
-        drop=has_branch and not found.became,
-        undo=has_branch and found.became == "merged",
-    )
+    can = {
+        "approve": decides and may("approve") and not asks_for_more(case),
+        "reject": decides and may("reject"),
+        "revise": decides and may("revise"),
+        "comment": edits and state is State.REVIEW and may("comment"),
+        "tick": edits and may("tick"),
+        "stop": may("stop"),
+        "retry": may("retry"),
+        "answer": asked == "question",
+        "widen": asked == "amendment",
+        "refuse": asked == "amendment",
+        "merge": has_branch and found.became not in ("merged", "dropped", "gone"),
+        "drop": has_branch and not found.became,
+        "undo": has_branch and found.became == "merged",
+    }
+    return frozenset(name for name, is_there in can.items() if is_there)
 
 
 def _rejected(case: Case, rows: Sequence[CommittedRow]) -> str:

@@ -23,7 +23,7 @@ from placet.client.branches import MergeOutlook
 from placet.client.cases import ModelWait, Progress
 from placet.errors import UserError
 from placet.plan.allowed_signers import Signer
-from placet_board.actions import Refused, RequestTemplate
+from placet_board.actions import BUTTONS, Refused, RequestTemplate
 from placet_board.address import Address
 from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in
 from placet_board.command import tell_link
@@ -32,7 +32,7 @@ from placet_board.live import Live
 from placet_board.markdown import MAX_NESTING, html_of, seen
 from placet_board.pages import Board, Card, Column, path_html, prose
 from placet_board.passkeys import Signing
-from placet_board.request_page import Can, Track, request_page
+from placet_board.request_page import Track, request_page
 from vaultkit import TestVault, make_vault
 
 TAGS_OF_TEXTS = {
@@ -345,7 +345,7 @@ def pages(vault: TestVault, board: Board) -> list[tuple[str, dict[str, Any]]]:
         state=State.FAILED,
     )
     running["no_patch"] = UserError("x")
-    running["can"] = Can(**dict.fromkeys((one.name for one in fields(Can)), True))
+    running["can"] = frozenset(BUTTONS)
     running["merging"] = MergeOutlook("x", 1, 2, 3, ("x",))
     card = Card(
         "x", "x", "review", "x", "x", NOW, "x", "x", 7, ("x",), 2, progress,

@@ -27,7 +27,7 @@ from placet.client.decisions import (
     must_say_something,
     to_retry,
 )
-from placet.client.notes import asking_text, asks_for_more, note_of_plan, text_of
+from placet.client.notes import asking_text, asks_for_more, note_of_plan, text_if_readable
 from placet.client.requests import Submitted, submit
 from placet.client.signing import must_have_no_remark
 from placet.client.site import Site
@@ -126,7 +126,7 @@ def form(site: Site, fields: Fields) -> dict[str, Any]:
     found = []
     with Vault(site.vault) as vault:
         for path in sorted((site.vault / "System" / "Templates").glob("*.md")):
-            note = read_note(text_of(vault, f"System/Templates/{path.name}") or b"")
+            note = read_note(text_if_readable(vault, f"System/Templates/{path.name}") or b"")
             text = note.body.strip().removeprefix("# {{title}}").lstrip()
             agent = str(note.meta.get("agent") or "")
             found.append(RequestTemplate(seen_name(path.stem), text, agent))

@@ -29,7 +29,7 @@ from placet_board.auth import Door, LoggedIn, Session, Tokens, logged_in
 from placet_board.command import tell_link
 from placet_board.difference import PatchFile, PatchLine
 from placet_board.live import Live
-from placet_board.markdown import MAX_NESTING, html_of, seen
+from placet_board.markdown import MAX_NESTING, html_of, seen, seen_name
 from placet_board.pages import Board, Card, Column, path_html, prose
 from placet_board.passkeys import Signing
 from placet_board.request_page import Track, request_page
@@ -397,6 +397,9 @@ def shape(board: Board, name: str, values: Mapping[str, Any], text: str) -> list
     request = Request({"type": "http", "path": f"/r/{text}/x", "headers": [], "query_string": b""})
     request.state.session = Session(text, "i")
     mine = poisoned(values, text)
+    if name == "new.html":  # as `actions.form` gives them: what is chosen is what is shown
+        named = [replace(one, name=seen_name(text)) for one in mine["templates"]]
+        mine |= {"templates": named, "chosen": seen_name(text)}
     html = bytes(board.page(request, name, **mine).body).decode()
     for note in map(str, (html_of(text), prose(text), path_html(text))):  # tested on their own
         html = html.replace(note, "") if "<" in note else html

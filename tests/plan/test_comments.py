@@ -597,7 +597,7 @@ def test_comments_anywhere_change_no_step(steps: Sequence[Step], data: Any) -> N
     assert [c.answered for c in kept] == [True] * len(put)
 
 
-def test_quoted_comment_has_no_needless_backslash() -> None:
+def test_quoted_comment_has_no_marker_and_needless_backslash() -> None:
     comment = Comment("1. Say *hello*", answered=False)
     told = changes_since(1, "# A\n", "# B\n", [(comment, "Yes.")])
-    assert "> - Comment: “1. Say \\*hello\\*”\n" in told
+    assert "> - Comment: “Say \\*hello\\*”\n" in told

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from placet.note.escape import escaped_text, literal, without_templates
 from placet.note.hidden_text import shortened
+from placet.note.markdown import BULLET
 from placet.note.outline import outline_of
 from placet.plan.comments import (
     Comment,
@@ -35,7 +36,9 @@ def changes_since(
     """
     lines = [f"> [!abstract] {TITLE} {revision}"]
     for comment, answer in answered[:_TOLD]:
-        quoted = literal(f"“{shortened(comment.text)}”")
+        marker = BULLET.match(comment.text)
+        said = comment.text[marker.end() :] if marker else comment.text
+        quoted = literal(f"“{shortened(said)}”")
         lines += [
             f"> - {f'Comment {where(comment)}'.rstrip()}: {quoted}",
             f"> - Answer: {literal(shortened(answer)) if answer.strip() else '**none**'}",

@@ -11,6 +11,7 @@ from tests.property.test_foreign_words import ONE, WORDS, assert_is_only_read, s
 
 from placet.agent.report import ReportData, commands_table, outcome_of
 from placet.case.case import Approval, Case
+from placet.case.events import MissionFailed
 from placet.case.life_cycle import State
 from placet.case.mission_result import (
     ChangedFile,
@@ -111,3 +112,27 @@ def test_report_and_row_name_at_most_200_files() -> None:
     assert ended.facts["files_more"] == 800
     assert ended.report.count(b".txt") == 200
     assert b"And 800 more files." in ended.report
+
+
+def test_limit_is_told_by_its_meaning_and_summed_in_the_report() -> None:
+    case = Case("1" * 8, "r", State.RUNNING, approval=Approval(by="me", digest="d" * 64))
+    at = ReportData(
+        case,
+        Plan("T", "", (Step("Do"),), Scope(write=("**",))),
+        Complexity.STANDARD,
+        "me",
+        "anthropic",
+        "bubblewrap",
+        datetime(2026, 1, 1, tzinfo=UTC),
+        "s",
+        Frontmatter.YAML,
+    )
+    sums = "the mission: $0.0155 of $0.0500 used; the next call may take $0.0614 more"
+    work = MissionResult(spent=Spent(replies=1), repository="/app", detail=sums)
+    ended = outcome_of(replace(work, end=End.BUDGET, last_words="Let me look."), at)
+    assert isinstance(ended, MissionFailed)
+    assert ended.reason.startswith("The rest of the budget is too small for another iteration (see")
+    assert b"0155 of" in ended.report
+    crashed = outcome_of(replace(work, end=End.TOOL_ERROR, last_words="So."), at)
+    assert isinstance(crashed, MissionFailed)
+    assert crashed.reason.startswith(sums)

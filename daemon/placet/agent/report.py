@@ -26,7 +26,7 @@ from placet.case.mission_result import MOST_FILES, After, ChangedFile, MissionRe
 from placet.case.story import answer_kind, more_scope
 from placet.chat.budget import Complexity
 from placet.codec import sha256
-from placet.errors import End, helps_first, with_last_words
+from placet.errors import ENDS, End, FailureClass, helps_first, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.escape import (
@@ -300,6 +300,14 @@ def error_of(ended: MissionResult) -> str:
     return with_last_words(what, ended.last_words)
 
 
+def _reason(ended: MissionResult) -> str:
+    """Return why a mission failed, for people: a limit by its meaning, the report has the sums."""
+    verdict = ENDS[ended.end]
+    if verdict.kind is FailureClass.LIMIT:
+        return verdict.meaning.removesuffix(".")
+    return error_of(ended)
+
+
 def _work(ended: MissionResult) -> str:
     if ended.left_at:
         return (
@@ -403,7 +411,7 @@ def outcome_of(ended: MissionResult, at: ReportData) -> MissionEnded:
         facts,
         ended.branch,
         at.named_pictures,
-        f"{error_of(ended)} (see {path})",
+        f"{_reason(ended)} (see {path})",
         ended.detail,
         ended.drift,
     )

@@ -31,7 +31,7 @@ from placet.client.notes import text_of
 from placet.client.site import Site, find
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
-from placet.errors import ENDS, End, UserError
+from placet.errors import ENDS, End, FailureClass, UserError
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
 from placet.journal.database import is_begun
@@ -128,7 +128,9 @@ def failed_mission(reader: Reader, case: Case, rows: Sequence[CommittedRow]) -> 
         f"{visible(case.request_path) or 'the request'}. It will take the report into account.",
         f"A request that starts from where it broke: placet why {case.request_id} --request",
     )
-    return Reasons([first, case.outcome.failure, *rest], following, mission)
+    # of a limit, `first` says the same as the failure
+    told = case.outcome.detail if found.kind is FailureClass.LIMIT else case.outcome.failure
+    return Reasons([first, told, *rest], following, mission)
 
 
 IS_DRAFT = "it says `status: draft`"

@@ -155,6 +155,7 @@ def checked_plan(ports: Ports, case: Case, branch: str, given: Drafted) -> Draft
             revision,
             base,
             ports.clock.now(),
+            plan.title,
         )
         text = headed(head, note.body, Frontmatter(ports.config.vault.frontmatter))
     except (PlanProblems, ValueError) as error:

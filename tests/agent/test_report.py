@@ -118,7 +118,7 @@ def test_limit_is_told_by_its_meaning_and_summed_in_the_report() -> None:
     case = Case("1" * 8, "r", State.RUNNING, approval=Approval(by="me", digest="d" * 64))
     at = ReportData(
         case,
-        Plan("T", "", (Step("Do"),), Scope(write=("**",))),
+        Plan("<% T %>", "", (Step("Do"),), Scope(write=("**",))),
         Complexity.STANDARD,
         "me",
         "anthropic",
@@ -133,6 +133,7 @@ def test_limit_is_told_by_its_meaning_and_summed_in_the_report() -> None:
     assert isinstance(ended, MissionFailed)
     assert ended.reason.startswith("The rest of the budget is too small for another iteration (see")
     assert b"0155 of" in ended.report
+    assert read_note(ended.report).meta["title"] == "< % T %>"
     crashed = outcome_of(replace(work, end=End.TOOL_ERROR, last_words="So."), at)
     assert isinstance(crashed, MissionFailed)
     assert crashed.reason.startswith(sums)

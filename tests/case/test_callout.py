@@ -17,6 +17,7 @@ from placet.case.callout import (
     box_edits_to_text,
     box_of,
     box_written,
+    headed,
     is_own_box,
     with_box,
     with_marks,
@@ -29,7 +30,7 @@ from placet.case.observe import observe
 from placet.case.sorting import sort_notes
 from placet.note.box import BEGIN, END, find_box, without_box
 from placet.note.box import with_box as boxed
-from placet.note.frontmatter import read_note
+from placet.note.frontmatter import Frontmatter, read_note
 from placet.note.hidden_text import find_unseen
 from placet.plan.digest import plan_digest
 from placet.plan.hosts import NEEDS_LEVEL_3
@@ -125,13 +126,48 @@ REACHES = RUNS.replace(b"network = false", b'network = ["a.example", "*.b.exampl
 
 def test_box_names_every_host() -> None:
     assert REACHES != RAW
-    second = lines_of_box(REACHES, CASE)[1]
-    assert second == (
+    assert (
         "> **Writes 1 path, runs 1 command. Reaches `a.example`, `*.b.example`, no shell. "
         "At most 10 iterations.**"
-    )
+    ) in lines_of_box(REACHES, CASE)
     fewer = REACHES.replace(b', "*.b.example"', b"")
-    assert "Reaches `a.example`, no shell." in lines_of_box(fewer, CASE)[1]
+    assert "Reaches `a.example`, no shell." in "".join(lines_of_box(fewer, CASE))
+
+
+def test_dangers_stand_first_in_box() -> None:
+    title, blank, danger, *rest = lines_of_box(REACHES, CASE)
+    assert title.startswith("> [!question|placet]")
+    assert (blank, danger) == (">", "> > [!danger] Look twice at the scope")
+    end = next(at for at, line in enumerate(rest) if not line.startswith("> > - "))
+    assert rest[end] == ">", "a blank line ends the inner callout"
+    assert rest[end + 1].startswith("> **Writes ")
+
+
+def test_long_list_of_box_is_cut_after_six() -> None:
+    def told(*paths: str) -> str:
+        listed = ", ".join(f'"{path}"' for path in paths).encode()
+        (line,) = (
+            line
+            for line in lines_of_box(re.sub(rb"write = .*", b"write = [%s]" % listed, RAW), CASE)
+            if line.startswith("> It may")
+        )
+        return line
+
+    many = [f"src/{n}.py" for n in range(30)]
+    assert "`src/5.py`; run" in told(*many[:6])
+    cut = told(*many)
+    assert re.search(r"`src/5\.py` and 24 more, below \(checksum `[0-9a-f]{8}`\); run", cut)
+    # an approval rests on a box that says the scope: any other entry makes it another box
+    assert told(*many[:-1], "secret.py") != cut
+
+
+def test_title_is_no_part_of_what_is_approved() -> None:
+    titled = RAW.replace(b"title: T\n", b"title: Another\n")
+    assert titled != RAW
+    assert plan_digest(titled) == plan_digest(RAW)
+    head = replace(HEAD, title="<% tp %> a\nb: [[c]]\u202e")
+    meta = read_note(headed(head, "# T\n", Frontmatter.YAML)).meta
+    assert meta["title"] == "< % tp %> a b: [[c]]\\u{202E}"
 
 
 def test_box_says_what_hosts_need() -> None:

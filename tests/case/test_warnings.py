@@ -33,6 +33,7 @@ HEAD = PlanHead(
     1,
     "0" * 40,
     "2026-11-21T12:00:00.000Z",
+    "T",
 )
 CASE = Case(
     HEAD.trace_id,

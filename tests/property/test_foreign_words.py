@@ -140,7 +140,15 @@ def test_scope_and_names_are_inert_in_box(
     )
     plan = Plan("T", "S.", (Step("One"),), scope)
     head = PlanHead(
-        ONE[1], "r", "default", "", Complexity.STANDARD, 1, "0" * 40, "2026-11-21T12:00:00.000Z"
+        ONE[1],
+        "r",
+        "default",
+        "",
+        Complexity.STANDARD,
+        1,
+        "0" * 40,
+        "2026-11-21T12:00:00.000Z",
+        name,
     )
     raw = with_box(
         compose(head, render_plan(plan), remarks=[], kind=Frontmatter.YAML), box_of(case)

@@ -139,6 +139,7 @@ def plan_note(
         revision,
         base,
         ports.clock.now(),
+        plan.title,
     )
     known, model = case.plan.keys, ports.config.model
     changed = changed_keys(dict(known), dict(case.request.keys)) if known else ""

@@ -30,6 +30,7 @@ from placet.errors import ENDS, End, FailureClass, helps_first, with_last_words
 from placet.journal.reader import Reader
 from placet.journal.writes import BodyDamaged
 from placet.note.escape import (
+    bounded,
     cell,
     clean,
     code,
@@ -275,6 +276,7 @@ def failure_note(ended: MissionResult, at: ReportData, facts: Mapping[str, Any])
             "trace_id": case.trace_id,
             "request_id": case.request_id,
             "status": "failed",
+            "title": bounded(at.plan.title),
             "failed_at": at.stamp,
             "error_type": ended.error_type or ended.end.value,
             "agent": case.request.agent,
@@ -477,6 +479,7 @@ def _mission(ended: MissionResult, at: ReportData) -> bytes:
             "trace_id": case.trace_id,
             "request_id": case.request_id,
             "status": "completed",
+            "title": bounded(at.plan.title),
             "completed_at": at.stamp,
             "agent": case.request.agent,
             "branch": ended.branch if ended.commit else "",

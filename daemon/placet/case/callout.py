@@ -25,7 +25,7 @@ from placet.chat.guards import iteration_cap
 from placet.codec import sha256
 from placet.note.box import find_box, without_box
 from placet.note.box import with_box as boxed
-from placet.note.escape import code, codes, link, sentence, warning_callout
+from placet.note.escape import bounded, code, codes, link, sentence, warning_callout
 from placet.note.frontmatter import Frontmatter, new_note, read_note
 from placet.note.hidden_text import find_unseen
 from placet.note.paths import Folder
@@ -88,6 +88,7 @@ class PlanHead:
     revision: int
     base_commit: str
     created_at: str
+    title: str
 
 
 def compose(
@@ -119,6 +120,7 @@ def headed(head: PlanHead, text: str, kind: Frontmatter) -> bytes:
     keys: dict[str, str | int] = {
         "decision": "",
         "status": "review",
+        "title": bounded(head.title),
         "trace_id": head.trace_id,
         "request_id": head.request_id,
         "agent": head.agent,
@@ -320,9 +322,10 @@ def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     text, complexity = without_box(note.body), complexity_in(note.meta)
     allowed, unseen = _about(text, complexity, what.day_usd, what.command_notes)
     at = allowed.index("") if "" in allowed else len(allowed)  # dangers follow
+    first = [*allowed[at:], ""] if allowed[at:] else []
     lacks = sentence(" ".join(what.about_worktree))
     known = [f"**The worktree**: {lacks}"] if lacks else []
-    facts = [*allowed[:at], _place(note.meta, what), *known, *allowed[at:], ""]
+    facts = [*first, *allowed[:at], _place(note.meta, what), *known, ""]
     lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
     return (*lines, *(f"> - {line}" for line in what.below), *unseen)
 
@@ -468,13 +471,13 @@ def _permissions(scope: Scope, iterations: int, day_usd: Decimal, *, deletes: bo
     cost = f"${day_usd:f} a day for all work (when planned)" if day_usd else "no limit"
     if scope.budget_usd is not None:
         cost = f"at most ${scope.budget_usd}"
-    runs = codes([shlex.join(argv) for argv in scope.run])
+    runs = _first_codes([shlex.join(argv) for argv in scope.run])
     if scope.run:  # an entry is a beginning, whatever its last word is
         runs += f" ({'each ' if len(scope.run) > 1 else ''}with any further words)"
     writes = "write and delete" if deletes and scope.write else "write"
     lines = [
         f"**{scope_in_short(scope, iterations)}**",
-        f"{_MAY}{writes} {codes(scope.write)}; run {runs}; cost: {cost}.",
+        f"{_MAY}{writes} {_first_codes(scope.write)}; run {runs}; cost: {cost}.",
     ]
     if scope.write and (scope.run or scope.shell):
         lines.append(
@@ -482,6 +485,22 @@ def _permissions(scope: Scope, iterations: int, day_usd: Decimal, *, deletes: bo
             "sandbox. Commands can also change files outside `write`; placet does not commit those."
         )
     return lines + danger_lines(scope)
+
+
+MAX_LISTED = 6
+"""Entries of a list in a box; the scope below has all."""
+
+
+def _first_codes(texts: Sequence[str]) -> str:
+    """Return the first texts as inline code.
+
+    A checksum stands for the others: the box is another one once any of them changes.
+    """
+    rest = texts[MAX_LISTED:]
+    if not rest:
+        return codes(texts)
+    checksum = sha256("\0".join(rest).encode())[:8]
+    return f"{codes(texts[:MAX_LISTED])} and {len(rest)} more, below (checksum `{checksum}`)"
 
 
 def danger_lines(scope: Scope) -> list[str]:

@@ -97,6 +97,7 @@ def question_note(case: Case, asked: Asked, work: State, asked_at: str) -> bytes
         "trace_id": case.trace_id,
         "request_id": case.request_id,
         "status": "open",
+        "title": bounded(case.request.title or case.request_id),
         "answer": "",
         "asked_at": asked_at,
     }
@@ -122,6 +123,7 @@ def amendment_note(
         "trace_id": case.trace_id,
         "request_id": case.request_id,
         "status": "review",
+        "title": bounded(case.request.title or case.request_id),
         "amendment": number,
         "asked_at": asked_at,
         "decision": "",

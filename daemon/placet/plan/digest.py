@@ -16,12 +16,12 @@ REQUEST_STAMPS = frozenset({"status", "trace_id"})
 # Keys of a plan that change during its life. They are not part of the approved text.
 PLAN_STAMPS = frozenset({
     "status", "approved_by", "approved_at", "rejected_by", "rejected_at", "rejection_reason",
-    "reviewed_by", "reviewed_at", "decision",
+    "reviewed_by", "reviewed_at", "decision", "title",
 })  # fmt: skip
 
 
 # Keys of a question that placet changes. The person writes `answer`.
-QUESTION_STAMPS = frozenset({"status"})
+QUESTION_STAMPS = frozenset({"status", "title"})
 
 
 def digest(raw: bytes, without: Collection[str]) -> str:

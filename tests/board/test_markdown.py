@@ -72,8 +72,7 @@ CLASSES = {
 ADDRESS = re.compile(
     r"/(static/(board\.(css|js)|(diff|new)\.js|charts\.css|icon\.svg|icon-180\.png|board\.webmanifest)"
     r"|new|numbers|login|browsers"
-    r"|journal(\.csv|/trace/[\w.~%-]+)?(\?[\w.~%&=-]*)?|r/[\w.~%-]+(/\w+)?"
-    r"|r/[\w.~%-]+/changes/(\d+|pictures/[\w.~%-]+)|r/[\w.~%-]+#file-\d)?"
+    r"|journal(\.csv|/trace/[\w.~%-]+)?(\?[\w.~%&=-]*)?|r/[\w.~%/-]+(#file-\d)?)?"
 )
 FRAGMENTS = {"#main", *(f"#file-{number}" for number in range(10))}
 HARMLESS = "harmless"

@@ -334,7 +334,7 @@ def test_track_of_dots_has_its_words_as_title(browser: Browser) -> None:
 def test_each_history_line_is_time_and_one_text(browser: Browser) -> None:
     for path in ("/r/done", "/journal/trace/done"):
         page = browser.get(path)
-        lines = re.findall(r"<li[^>]*>(.*?)</li>", page[page.index('<ol class="story">') :])
+        lines = re.findall(r"<li[^>]*>(.*?)</li>", page[page.index('<ol class="story') :])
         assert len(lines) > 5
         for line in lines:  # a third element would be a line of its own, in the column of times
             depths = [tag for tag, _ in top_elements(line)]

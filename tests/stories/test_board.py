@@ -418,6 +418,8 @@ def test_ended_session_shows_login_link(seen: Seen) -> None:
         context.clear_cookies()
         page.evaluate(LOOK, "visible")  # as one that was looked away from
         expect(page.locator("#link")).to_have_text("Log in again.")
+        page.locator("#link").click()
+        expect(page).to_have_url(re.compile("/login$"))
     seen.troubles[:] = [one for one in seen.troubles if "401" not in one]
 
 

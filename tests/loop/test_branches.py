@@ -87,7 +87,7 @@ def test_report_describes_branch_and_unseen_changes(vault: TestVault, repo: Path
         "When this was written it was 2 commits ahead of `main`.",
         "It could be merged into `main` without conflicts.",
         "placet merge say-hello",
-        f"placet pr say-hello # a draft pull request, or: git -C {repo} push hub {branch}",
+        f"placet pr say-hello # a draft pull request # or: git -C {repo} push hub {branch}",
         "placet drop say-hello --reason",
         "did not see uncommitted files in your checkout: `.hooks/`, `unfinished.txt`.",
         "Your commits are signed; placet's are not.",
@@ -683,9 +683,13 @@ def test_report_mentions_push_only_with_remote(done: tuple[TestVault, Path, str]
     block = text.partition("```sh\n")[2].partition("```")[0].splitlines()
     assert [line.split()[:2] for line in block] == [
         ["placet", "diff"],
+        ["#", "or:"],
         ["placet", "merge"],
+        ["#", "or:"],
         ["placet", "drop"],
+        ["#", "or:"],
     ]
+    assert max(map(len, block)) < 100 + len(str(vault.root.parent)), "it is read on a phone"
 
 
 def test_daemon_removes_leftovers_despite_broken_ones(done: tuple[TestVault, Path, str]) -> None:

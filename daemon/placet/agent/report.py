@@ -549,9 +549,9 @@ def _where(ended: MissionResult, at: ReportData) -> str:
     after = ended.after
     place = f"git -C {repo}"
     taken = "merge it" if at.case.request.portal else "merge it into your notes"
-    merge = f"placet merge {ident}    # {taken}, or: {place} merge --no-ff {branch}"
+    merge = f"placet merge {ident}    # {taken}\n# or: {place} merge --no-ff {branch}"
     ask = (
-        f"placet pr {ident}    # a draft pull request, or: {place} push {after.remote} {branch}"
+        f"placet pr {ident}    # a draft pull request\n# or: {place} push {after.remote} {branch}"
         if after is not None and after.remote
         else ""
     )
@@ -576,10 +576,12 @@ def _where(ended: MissionResult, at: ReportData) -> str:
             _taken_over(at.case.request.portal),
             "",
             "```sh",
-            f"placet diff {ident}    # look at it, or: {place} diff {ended.base[:12]}..{branch}",
+            f"placet diff {ident}    # look at it",
+            f"# or: {place} diff {ended.base[:12]}..{branch}",
             merge,
             *([ask] if ask else []),
-            f"placet drop {ident} --reason 'why'    # drop it, or: {place} branch -D {branch}",
+            f"placet drop {ident} --reason 'why'    # drop it",
+            f"# or: {place} branch -D {branch}",
             "```",
             "",
             f"The property `became` above will say how it ended{back}.",

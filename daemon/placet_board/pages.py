@@ -35,7 +35,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from placet.activity import Action, Actor, CommittedRow
-from placet.case.life_cycle import State
+from placet.case.life_cycle import OPEN, State
 from placet.case.story import Story, Verbosity, facts
 from placet.client.cases import CaseLine, Progress, Status, age_s, ended_about, status
 from placet.client.decisions import NotAsRead
@@ -240,8 +240,13 @@ def ago(moment: str) -> Markup:
     )
 
 
-def lasting(moment: str) -> Markup:
-    """Return for how long something has lasted, as `ago`; the script leaves the words alone."""
+def since(moment: str, state: str) -> Markup:
+    """Return how long ago a request came to its state, or for how long it has been in an open one.
+
+    The script leaves the words of the latter alone.
+    """
+    if state not in OPEN:
+        return ago(moment)
     return Markup('<span title="{}">for <time datetime="{}">{}</time></span>').format(
         local(moment), moment, age(age_s(moment))
     )
@@ -289,7 +294,7 @@ def _templates() -> Environment:
         "dollars": dollars,
         "money": money,
         "ago": ago,
-        "lasting": lasting,
+        "since": since,
         "prose": prose,
         "path": path_html,
         "span": _long,

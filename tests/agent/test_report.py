@@ -114,7 +114,7 @@ def test_report_and_row_name_at_most_200_files() -> None:
     assert b"And 800 more files." in ended.report
 
 
-def test_limit_is_told_by_its_meaning_and_summed_in_the_report() -> None:
+def test_reached_limit_is_told_by_its_meaning() -> None:
     case = Case("1" * 8, "r", State.RUNNING, approval=Approval(by="me", digest="d" * 64))
     at = ReportData(
         case,

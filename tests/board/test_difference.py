@@ -92,7 +92,7 @@ def test_long_files_are_sent_when_opened() -> None:
     assert not shown[-1]
 
 
-def test_difference_has_at_most_so_many_files_and_lines() -> None:
+def test_difference_has_limited_files_and_lines() -> None:
     patch = patch_of(Difference(new_file("a", 1) * (MAX_FILES + 1), {}))
     assert (len(patch.files), patch.is_cut) == (MAX_FILES, True)
     (file,) = patch_of(Difference(new_file("a", MAX_LINES + 9), {}), 0).files

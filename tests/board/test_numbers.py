@@ -93,7 +93,7 @@ def test_rules_of_charts_are_at_round_values(highest: float, kind: str, ticks: l
     assert [one.text for one in drawn.labels[:3]] == ticks
 
 
-def test_limit_is_a_line_unless_it_is_far_away() -> None:
+def test_limit_is_a_line_unless_far_away() -> None:
     near = bar_chart(("x",), ["a"], {"a": [4.0]}, str, DOLLARS, 5.0)
     bar = near.blocks[0]
     assert near.limit is not None
@@ -102,7 +102,7 @@ def test_limit_is_a_line_unless_it_is_far_away() -> None:
     assert tuple(sorted(MINUTES)) == MINUTES
 
 
-def test_cost_names_its_limit_and_what_a_mission_costs(vault: TestVault) -> None:
+def test_cost_names_limit_and_price_of_a_mission(vault: TestVault) -> None:
     charts = Counted().numbers(vault.db, Slice(30), 5.0).charts
     (cost,) = (chart for chart in charts if chart.key == "cost")
     assert cost.text.endswith(" a mission; the limit is $5.00 a day")

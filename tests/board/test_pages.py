@@ -325,6 +325,9 @@ def test_trace_page_tells_request_history_in_order(browser: Browser) -> None:
 def test_request_in_work_says_for_how_long(browser: Browser) -> None:
     assert re.search(r'class="meta">.*<span title="[^"]+">for <time', browser.get("/r/again"))
     assert re.search(r'class="meta">.*ago</time>', browser.get("/r/done"))
+    cards = re.findall(r'<p class="foot">.*', browser.get("/"))
+    assert {"Plan 2 to review" in card for card in cards} == {True, False}
+    assert all(("for <time" in card) is ("to review" in card) for card in cards)
 
 
 def test_track_of_dots_has_its_words_as_title(browser: Browser) -> None:

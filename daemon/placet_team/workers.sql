@@ -39,7 +39,7 @@ DECLARE
   all_used numeric := 0;
   all_usd numeric := 0;
   size_ bigint := coalesce((SELECT sum(length(one)) FROM unnest(bodies) AS one), 0)
-    + octet_length(array_to_string(events, ''));
+    + octet_length(array_to_string(events, '') || coalesce(refs_, ''));
   sum_ bigint;
 BEGIN
   IF size_ > 16000000 OR octet_length(concat(refs_, result_)) > 2000000

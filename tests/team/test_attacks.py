@@ -26,7 +26,7 @@ from placet.plan.scope import Scope
 from placet_team.blockers import blockers, watched
 from placet_team.command import let_in
 from placet_team.postgres import PostgresConnection
-from placet_team.tables import DropWork, PutResult, PutWork, queue_of
+from placet_team.tables import DropWork, PutRefs, PutResult, PutWork, queue_of
 from placet_team.work_item import Wait, packed_result, result_of
 from placet_team.worker_journal import WorkerJournal
 from teamkit import Workers, claim, handed, journal_of
@@ -112,11 +112,15 @@ def test_record_of_a_case_has_a_largest_sum(journal: Journal, workers: Workers) 
             mine.commit([Guard("t1", token), PutResult("left", "")])  # it can still end
         journal.commit([ReleaseLease("t1", token), DropWork("t1", 1)])
     assert wrote == 60
-    token = handed(journal, workers, "ann", "t2")
+    token, refs = handed(journal, workers, "ann", "t2"), PutRefs('{"a": "' + "x" * MB + '"}')
     with closing(journal_of(workers, "ann")) as mine:
         with pytest.raises(Conflict):
             mine.commit([Guard("t2", token), entry("t2", 1, bytes(17 * MB))])
         mine.commit([Guard("t2", token), entry("t2", 1, bytes(1 * MB))])
+        for _ in range(62):  # each leaves a dead row
+            mine.commit([Guard("t2", token), refs])
+        with pytest.raises(Conflict, match="64 MB"):
+            mine.commit([Guard("t2", token), entry("t2", 2, bytes(2 * MB))])
 
 
 def test_long_row_and_long_result_are_refused(journal: Journal, workers: Workers) -> None:

@@ -82,8 +82,15 @@ def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]
         last = reader.last()[0]
     stop = threading.Event()
 
-    def hear() -> None:
+    def tell() -> None:
         nonlocal last
+        with journal.ask() as reader:
+            rows = reader.activity(after_id=last, limit=MOST_ROWS)
+        if rows:
+            last = rows[-1].id
+            on_rows(rows)
+
+    def hear() -> None:
         told_s, is_due = float("-inf"), False
         address = address_of(journal.path)
         with suppress(JournalPaused, psycopg.Error):  # the loop meets what the database refuses
@@ -91,14 +98,11 @@ def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]
                 if HOST in channels and not stop.is_set():
                     _LOOKS.get(journal, lambda: None)()
                 is_due = is_due or ROWS in channels
-                if is_due and (boottime_s() - told_s >= ROWS_S or stop.is_set()):
+                if is_due and boottime_s() - told_s >= ROWS_S:
                     told_s, is_due = boottime_s(), False
-                    with journal.ask() as reader:
-                        rows = reader.activity(after_id=last, limit=MOST_ROWS)
-                    if rows:
-                        last = rows[-1].id
-                        on_rows(rows)
+                    tell()
                 stop.wait(PAUSE_S)
+            tell()
 
     thread = threading.Thread(target=hear, name="hear", daemon=True)
     thread.start()

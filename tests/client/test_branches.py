@@ -30,7 +30,7 @@ from branchkit import (
 )
 from gitkit import commit_all, fingerprint, git, make_repo, settle_home, write
 from placet.client import branches
-from placet.client.branches import drop, undo
+from placet.client.branches import drop, merge_outlook, undo
 from placet.errors import UserError
 from vaultkit import TestVault, meddling, running, until
 
@@ -97,6 +97,28 @@ def test_unsafe_merge_is_refused_without_changes(
         branches.merge(vault.site, "say-hello", here=False)
     assert {**fingerprint(repo), **aborted} == before
     assert git(repo, "status", "--porcelain") == ""
+
+
+def test_outlook_says_what_a_merge_would_do(done: tuple[TestVault, Path, str]) -> None:
+    vault, repo, _ = done
+    case = vault.site.case("say-hello")
+    before = fingerprint(repo)
+    found = merge_outlook(vault.site, case)
+    assert (found.onto, found.conflicts, found.why_not) == ("main", (), "")
+    assert found.files == len(git(repo, "diff", "--name-only", "HEAD..." + done[2]).splitlines())
+    assert found.added > 0
+    assert fingerprint(repo) == before
+    (repo / "a.txt").write_text("changed\n")
+    assert "uncommitted changes: 'a.txt'" in merge_outlook(vault.site, case).why_not
+    git(repo, "checkout", "-q", "a.txt")
+    git(repo, "checkout", "-q", "-b", "other")
+    assert "is on other, not on main" in merge_outlook(vault.site, case).why_not
+    git(repo, "checkout", "-q", "main")
+    write(repo, {"one.txt": "another\n"})
+    commit_all(repo, "Meanwhile")
+    assert merge_outlook(vault.site, case).conflicts == ("one.txt",)
+    git(repo, "branch", "-qD", done[2])
+    assert "is gone" in merge_outlook(vault.site, case).why_not
 
 
 def test_merge_refuses_only_filtered_files(done: tuple[TestVault, Path, str]) -> None:

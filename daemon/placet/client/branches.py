@@ -42,7 +42,14 @@ from placet.git.run import GitError, Repo
 from placet.git.trailers import trailers_of
 from placet.host.clock import Clock
 from placet.host.config import load, portal_path
-from placet.loop.take_over import Work, commit_notes, drop_work, merge_work, taken_back_by
+from placet.loop.take_over import (
+    Work,
+    branch_to_merge_into,
+    commit_notes,
+    drop_work,
+    merge_work,
+    taken_back_by,
+)
 from placet.note.paths import CONFIG_PATH, show
 from placet.wording import some_of
 
@@ -187,9 +194,11 @@ def merge_outlook(site: Site, case: Case) -> MergeOutlook:
         tip = resolve(repo, branch.ref)
         if tip is None:
             return MergeOutlook(why_not=f"The branch {branch.name} is gone.")
-        onto, here = branch_to_change(repo, tip), head(repo)
-        found = changes(repo, merge_base(repo, here, tip) or branch.base, tip)
-        conflicts = tuple(merge_preview(repo, here, tip))
+        onto, now = branch_to_merge_into(repo, case, branch, tip, here=False), head(repo)
+        since = merge_base(repo, now, tip)
+        is_in = since == tip  # merged and undone
+        found = changes(repo, branch.base if is_in or since is None else since, tip)
+        conflicts = tuple(merge_preview(repo, now, tip))
     except (UserError, GitError) as error:
         return MergeOutlook(why_not=error.what if isinstance(error, UserError) else str(error))
     return MergeOutlook(

@@ -73,15 +73,23 @@ def merge_work(work: Work, *, here: bool = False, seen: str | None = None) -> tu
         if tip is None:
             raise gone(repo, case, branch)
         _must_be_seen(work, tip, seen)
-        onto = branch_to_change(repo, tip)
-        refs = all_refs(repo)
-        into = refs.ends_in(branch.base_branch)
-        if onto not in (into, refs.default) and not here:
-            raise UserError(
-                f"{repo.path} is on {onto}, not on {into}.",
-                f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
-            )
+        onto = branch_to_merge_into(repo, case, branch, tip, here=here)
         return _merged(repo, case, branch, onto, tip), onto
+
+
+def branch_to_merge_into(repo: Repo, case: Case, branch: Branch, tip: str, *, here: bool) -> str:
+    """Return the branch that is checked out, for a merge of a mission's commit `tip`.
+
+    Raises UserError where the checkout takes no merge now, or is on another branch without `here`.
+    """
+    onto, refs = branch_to_change(repo, tip), all_refs(repo)
+    into = refs.ends_in(branch.base_branch)
+    if onto not in (into, refs.default) and not here:
+        raise UserError(
+            f"{repo.path} is on {onto}, not on {into}.",
+            f"Check {into} out; or merge into {onto}: placet merge {case.request_id} --here",
+        )
+    return onto
 
 
 def _must_be_seen(work: Work, tip: str, seen: str | None) -> None:

@@ -54,11 +54,11 @@ from placet.note.frontmatter import read_note
 from placet.note.outline import outline_of
 from placet.note.paths import Folder
 from placet.plan.comments import Comment, open_comments
-from placet.plan.differences import CHANGED
 from placet.plan.digest import QUESTION_STAMPS, digest, plan_digest
 from placet.plan.left_out import ticks
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, agent_steps
+from placet.plan.revision import TITLE
 from placet.wording import at_most, counted, dollars
 from placet_board.actions import digest_of_names
 from placet_board.difference import Patch, PatchFile, patch_of
@@ -433,7 +433,8 @@ def _put_back(found: ShownCase, rows: Sequence[CommittedRow]) -> list[str]:
         known = [one for one in rest if one != HOW_AFTER_DRIFT]  # the page has its buttons
         return [f"{first.replace('*', '').rstrip(':')}.", *known]
     stopped = [one for one in rows if one.action_type == Action.PLAN_TAKEN_BACK]
-    who = stopped[-1].details.get("reviewed_by", "Somebody") if stopped else "Somebody"
+    facts = stopped[-1].details if stopped else {}
+    who = facts.get("login") or facts.get("reviewed_by", "Somebody")
     run = progress((one.action_type, one.details) for one in rows)
     if not run.of:
         return [f"{who} withdrew the approval. The mission had not begun."]
@@ -543,7 +544,10 @@ def _plan(
     """
     body = without_box(read_note(raw).body)
     above, _, _ = f"\n{body}".partition("\n# ")
-    answers, mark, about = above.partition(f"\n{CHANGED}\n")
+    answers, about = "", above.strip()
+    if about.startswith(f"> [!abstract] {TITLE}"):
+        first, _, about = about.partition("\n\n")
+        answers = re.sub(r"(?m)^> ?", "", first.partition("\n")[2])
     read, old, refused, allows = None, None, None, None
     with suppress(PlanProblems):
         read = parse_plan(body)
@@ -565,8 +569,8 @@ def _plan(
         plan_summary(raw),
         cautions(raw, box_of(case)),
         where_it_works(raw, box_of(case)),
-        answers.strip() if mark else "",
-        f"{CHANGED}\n{about}" if mark else above.strip(),
+        answers,
+        about,
         None if before is None or read is None else (before[0], _changes(old, read)),
         is_open and not box_is_current(raw, box_of(case)),
         refused,

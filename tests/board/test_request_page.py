@@ -164,7 +164,7 @@ def test_stopped_plan_says_by_whom_and_after_what(tmp_path: Path) -> None:
         page = browser.get("/r/say-hello")
         assert "0 of 1 steps are done" in page
         assert browser.press("say-hello", "stop").status_code == 303
-        said = f"{ME} stopped the mission after 0 steps of 1."
+        said = "ann stopped the mission after 0 steps of 1."
         until(lambda: said in browser.get("/r/say-hello"), said)
 
 
@@ -207,3 +207,20 @@ def test_late_answer_says_which_one_counts(tmp_path: Path) -> None:
     assert late.status_code == 400
     assert "ann has answered it: Hello" in html.unescape(late.text)
     assert '<pre class="refused" tabindex="0">Good morning</pre>' in late.text
+
+
+def test_unchanged_revision_still_answers_comments(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    answered = {**PLAN, "answers": ["The README says it."]}
+    vault.script(
+        ("plan", [{"calls": [("submit_plan", PLAN)]}]),
+        ("revise", [{"calls": [("submit_plan", answered)]}]),
+    )
+    vault.drop("Please say hello.\n")
+    vault.once()
+    vault.click("revise", "say-hello", "--comment", "Why say it?")
+    vault.once()
+    with browsing(vault) as browser:
+        page = browser.get("/r/say-hello")
+    begin = page.index("</strong>: nothing in the plan changed")
+    assert begin < page.index("The README says it.") < page.index("The difference, in full")

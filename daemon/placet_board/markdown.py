@@ -74,7 +74,7 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-_WIDE = '<div class="wide" tabindex="0" role="region" aria-label="Table">'
+_WIDE = '<div class="wide" tabindex="0" role="group" aria-label="Table">'
 
 
 def _fence(

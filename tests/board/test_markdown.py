@@ -443,7 +443,7 @@ def test_wikilink_is_shown_without_brackets() -> None:
 
 def test_wide_table_can_be_scrolled_by_keyboard() -> None:
     html = html_of("| a | b |\n|---|---|\n| 1 | 2 |\n")
-    assert '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>' in html
+    assert '<div class="wide" tabindex="0" role="group" aria-label="Table"><table>' in html
 
 
 def test_qr_code_is_shown_only_if_it_fits(

@@ -10,17 +10,33 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from benchkit import recorded
 from gitkit import git, make_repo
 from placet.agent import planner
-from placet.agent.record import Record, Recorded
+from placet.agent.record import (
+    ATTEMPT,
+    CALL,
+    CHECKPOINT,
+    NOTICED,
+    TURN,
+    Attempted,
+    Postponed,
+    Prepared,
+    Record,
+    Recorded,
+)
 from placet.agent.work import private_dir
+from placet.chat.budget import Amount
 from placet.errors import Interrupted
 from placet.git.repository import open_repo
+from placet.journal.writes import Write
+from placet.tools.base import Outcome
 from vaultkit import PLAN, TestVault, make_vault, running, until
 
 SLOW: dict[str, Any] = {
@@ -305,3 +321,92 @@ def test_stop_waits_no_longer_than_configured(tmp_path: Path) -> None:
     assert time.monotonic() - began < 18  # the reply comes after 20 s
     assert [row["metadata"]["purpose"] for row in vault.rows("model.called")] == ["plan"]
     assert vault.rows("daemon.stopped")
+
+
+class SlowCarrier:
+    """Carries commits once it is let, or says why it cannot."""
+
+    def __init__(self, why: Exception | None = None) -> None:
+        self.may, self.carried, self.why = Event(), 0, why
+
+    def writes(self) -> list[Write]:
+        if not self.carried:
+            assert self.may.wait(30)
+            if self.why is not None:
+                raise self.why
+        return []
+
+    def sent(self) -> None:
+        self.carried += 1
+
+
+def known(record: Record) -> Recorded:
+    """Return what another machine would find on the record."""
+    return Record.load(record.journal, record.case, record.attempt, record.clock)
+
+
+CALLED, ATTEMPTED = CALL.at(1, 0), Attempted(Amount(1))
+
+
+def under_way(record: Record, carrier: SlowCarrier) -> None:
+    """Let a call's commit be on its way while the model is asked."""
+    record.carrier = carrier
+    record.settle(CALLED, Outcome("done", ok=True), hold=True)
+    record.settle(CHECKPOINT.at("after", CALLED.key), "c0ffee", hold=True)
+    record.carry()
+    record.settle(TURN.at(2), Prepared((), None), hold=True)
+    record.intend(ATTEMPT.at(2, 1), ATTEMPTED, ahead=True)
+
+
+def test_model_is_asked_while_commit_is_carried(tmp_path: Path) -> None:
+    carrier = SlowCarrier()
+    with recorded(tmp_path) as (record, _):
+        under_way(record, carrier)
+        found = known(record)
+        assert found.begun(ATTEMPT.at(2, 1)) == ATTEMPTED
+        assert not found.has(CALLED), "no machine has its commit"
+        assert not found.has(TURN.at(2)), "it rests on the call"
+        reply = Thread(target=record.settle, args=(NOTICED, "a reply"))
+        reply.start()
+        time.sleep(0.2)
+        assert not known(record).has(NOTICED), "a reply waits for what it rests on"
+        carrier.may.set()
+        reply.join(30)
+        found = known(record)
+        assert all(
+            map(found.has, (CALLED, CHECKPOINT.at("after", CALLED.key), TURN.at(2), NOTICED))
+        )
+        with record.journal.read() as reader:
+            rows = reader.records(record.case.trace_id, record.attempt)
+        assert [row.seq for row in rows] == [1, 2, 3, 4, 5]
+        assert rows[0].key == ATTEMPT.at(2, 1).key
+
+
+def test_reply_without_carried_commit_is_not_recorded(tmp_path: Path) -> None:
+    carrier = SlowCarrier(Postponed("away", 1.0))
+    with recorded(tmp_path) as (record, _):
+        record.start_run()
+        under_way(record, carrier)
+        carrier.may.set()
+        for _ in range(2):
+            with pytest.raises(Postponed):
+                record.settle(NOTICED, "a reply")
+        record.end_run()
+        record.close()
+        found = known(record)
+        assert not any(map(found.has, (CALLED, CHECKPOINT.at("after", CALLED.key), NOTICED)))
+        again = Record.load(record.journal, record.case, record.attempt, record.clock)
+        assert again.start_run() == 0, "that is no crash"
+
+
+def test_end_of_life_waits_for_carried_commit(tmp_path: Path) -> None:
+    carrier = SlowCarrier()
+    with recorded(tmp_path) as (record, _):
+        record.start_run()
+        under_way(record, carrier)
+        ends = Thread(target=record.end_run)
+        ends.start()
+        carrier.may.set()
+        ends.join(30)
+        record.close()
+        assert all(map(known(record).has, (CALLED, CHECKPOINT.at("after", CALLED.key))))

@@ -23,15 +23,16 @@ from placet.tools.commit_secrets import refuse_secrets
 from placet.tools.registry import BY_NAME
 
 
-def keep(work: RunningMission, entry: Key[str]) -> None:
+def keep(work: RunningMission, entry: Key[str], *, hold: bool = False) -> None:
     """Save the worktree as a commit on the mission's hidden ref, and record the commit.
 
-    Nothing is saved if git would store a secret with it, or if a file cannot be searched for
-    secrets; the record then says so.
+    `hold` is as for `Record.settle`. Nothing is saved if git would store a secret with it, or if a
+    file cannot be searched for secrets; the record then says so.
     """
     record, case = work.record, work.mission.case
     if record.has(entry) or record.halt is not None:
         return
+    record.wait()  # a carrier may still read the reference
     ref = refs(case, name_of(case, record))[0]
     message = commit_message(
         "Unfinished work",
@@ -51,7 +52,7 @@ def keep(work: RunningMission, entry: Key[str]) -> None:
     except ToolError:
         kept = ""
     try:
-        record.settle(entry, kept)
+        record.settle(entry, kept, hold=hold)
     except Stop:
         # Another daemon has the mission now and may have ended it. Then no other code would delete
         # this ref.
@@ -84,8 +85,8 @@ def keep_call(work: RunningMission, entry: Key[Outcome]) -> None:
 
     Only if the record is carried to other machines, which have no copy of the worktree.
     """
-    keep(work, CHECKPOINT.at("after", entry.key))
-    work.record.flush()
+    keep(work, CHECKPOINT.at("after", entry.key), hold=True)
+    work.record.carry()
 
 
 def last_kept(work: RunningMission) -> str | None:

@@ -262,7 +262,7 @@ def _attempt(
     """Make one call, after recording its worst case."""
     if is_free(ports.config.model.provider):
         held = replace(held, worst=Amount())
-    record.intend(entry, Attempted(held.worst))
+    record.intend(entry, Attempted(held.worst), ahead=True)
     clock = record.clock
     began = clock.monotonic()
     opened: Model | None = None

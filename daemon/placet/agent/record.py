@@ -19,6 +19,9 @@ intent is done now. If there is only an intent, the daemon was killed in between
 A read needs no intent, as it may be repeated. Outcomes of reads are written with the next entry, at
 the latest with the intent of the next model call.
 
+In a team, a call that changed files is recorded once the work remote has its commit. The model's
+next call may begin meanwhile. Its reply is recorded after that, so no reply rests on lost work.
+
 A daemon that always crashes at the same place would never stop. So each `LIFE` records how long the
 record was at its start, and the third crash in a row at one place ends the work.
 """
@@ -29,10 +32,11 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
-from typing import Any, Generic, Protocol, TypeVar
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.case import Case, row_of
@@ -59,6 +63,9 @@ from placet.journal.writes import (
 )
 from placet.secrets import redacted
 from placet.tools.base import Outcome
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 # The entries of a record: each a key, and the type of its value. Only they survive a kill.
 
@@ -310,6 +317,10 @@ class Record(Recorded):
     """Carries the record to other machines."""
     failed: Postponed | Interrupted | None = None
     """Why no other machine has the last commits. Nothing that names them is recorded then."""
+    carrying: Future[None] | None = None
+    """Writes under way to other machines, in a separate thread. Every write but one waits."""
+    writing: Lock = field(default_factory=Lock)
+    """Held while entries get their numbers and are committed."""
 
     @classmethod
     def load(
@@ -341,29 +352,75 @@ class Record(Recorded):
         if self.halt is not None:
             raise self.halt
 
-    def intend(self, entry: Key[T], value: T | None = None) -> None:
-        """Record that an action is about to start."""
+    def intend(self, entry: Key[T], value: T | None = None, *, ahead: bool = False) -> None:
+        """Record that an action is about to start.
+
+        `ahead`: do not wait for what is carried to other machines. Only for an action that may be
+        repeated, and whose outcome is recorded after that.
+        """
         self.check_halted()
         if entry.key not in self.intents:
             body = b"" if value is None else _stored(entry.kind).dump_json(value)
-            self._write(entry.key, "intent", body, ())
+            if ahead and self.carrying is not None and not self.carrying.done():
+                self._send([self._entry(entry.key, "intent", body)])
+            else:
+                self._write(entry.key, "intent", body, ())
             self.intents[entry.key] = body
 
     def settle(self, entry: Key[T], value: T, *rows: Activity, hold: bool = False) -> None:
         """Record the outcome of an action, with the journal's rows about it, in one transaction.
 
-        `hold` delays that to the next write: only for actions that may be repeated.
+        `hold` delays that to the next write: only for actions that may be repeated. So are calls
+        whose work is on its way to other machines.
         """
         if entry.operation:
             self._tell_of_git(entry.operation)
         body = _stored(entry.kind).dump_json(value)
+        hold = hold or (self.carrying is not None and entry.key.startswith(f"{CALL.key}:"))
         self._write(entry.key, "outcome", body, rows, hold=hold)
         self.outcomes[entry.key] = body
 
     def flush(self) -> None:
         """Write what was delayed."""
-        if self.held:
+        if self.held or self.carrying is not None:
             self._commit()
+
+    def writes(self) -> list[Write]:
+        """Return what was delayed, for a transaction of the caller's."""
+        return [*map(self._numbered, self.held)]
+
+    def carry(self) -> None:
+        """Write what was delayed in a separate thread, as it may take long to carry the commits.
+
+        The model can think meanwhile. Any other write waits, and raises what this raised.
+        """
+        if self.carrier is None:
+            self.flush()
+            return
+        from concurrent.futures import Future  # an idle daemon does not need it
+
+        self.wait()
+        batch, self.held = self.held, []
+        self.carrying = found = Future[None]()
+
+        def run() -> None:
+            try:
+                self._send(batch, carries=True)
+            except BaseException as error:
+                found.set_exception(error)
+            else:
+                found.set_result(None)
+
+        try:
+            Thread(target=run, name="carry", daemon=True).start()
+        except RuntimeError:  # the machine has no thread left
+            run()
+
+    def wait(self) -> None:
+        """Wait until other machines have what was carried; raises what that raised."""
+        carrying, self.carrying = self.carrying, None
+        if carrying is not None:
+            carrying.result()
 
     def once(self, entry: Key[T], make: Callable[[], T]) -> T:
         """Return the outcome of an entry; the first time, make and record it."""
@@ -423,6 +480,8 @@ class Record(Recorded):
 
     def end_run(self) -> None:
         """Record, once, that this life stops in order."""
+        with suppress(Postponed, Interrupted):
+            self.wait()
         if self.failed is not None:
             self.failed, self.carrier, self.held = None, None, []
         entry = LIFE.at(self._lives())
@@ -459,25 +518,40 @@ class Record(Recorded):
     def _write(
         self, key: str, kind: str, body: bytes, rows: Sequence[Activity], *, hold: bool = False
     ) -> None:
-        self.seq += 1
-        self.held.append(AddRecord(self.case.trace_id, self.attempt, self.seq, kind, key, body))
+        self.held.append(self._entry(key, kind, body))
         self.held += [AddActivity(row) for row in rows]
         if not hold:
             self._commit()
 
+    def _entry(self, key: str, kind: str, body: bytes) -> AddRecord:
+        return AddRecord(self.case.trace_id, self.attempt, 0, kind, key, body)
+
     def _commit(self) -> None:
+        self.wait()
+        batch, self.held = self.held, []
+        self._send(batch, carries=True)
+
+    def _send(self, writes: Sequence[Write], *, carries: bool = False) -> None:
+        """Commit writes, with what the carrier adds; entries get their numbers now."""
         guard = [Guard(self.case.trace_id, self.token)] if self.token is not None else []
         if self.failed is not None:
             raise self.failed
+        carrier = self.carrier if carries else None
         try:
-            carried = () if self.carrier is None else self.carrier.writes()
+            carried = () if carrier is None else carrier.writes()
         except (Postponed, Interrupted) as error:
             self.failed, self.held = error, []
             raise
-        batch, self.held = [*guard, *self.held, *carried], []
         try:
-            self.journal.commit(batch)
-            if self.carrier is not None:
-                self.carrier.sent()
+            with self.writing:
+                self.journal.commit([*guard, *map(self._numbered, writes), *carried])
+            if carrier is not None:
+                carrier.sent()
         except LeaseLost as error:
             raise Stop(End.LEASE_LOST, "another daemon has taken this mission over") from error
+
+    def _numbered(self, write: Write) -> Write:
+        if not isinstance(write, AddRecord):
+            return write
+        self.seq += 1
+        return replace(write, seq=self.seq)

@@ -218,7 +218,8 @@ class StepsUnderway:
         if made.sha is not None:
             facts = {"commit": made.sha, "branch": work.tree.branch, "files": files, "step": number}
             rows.append(record.row(Action.GIT_COMMITTED, Actor.AGENT, Entity.REPOSITORY, **facts))
-        record.settle(entry, made.sha or "", *rows)
+        record.settle(entry, made.sha or "", *rows, hold=True)
+        record.carry()
         return made.sha
 
     # --- outcomes of calls

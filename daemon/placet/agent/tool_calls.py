@@ -322,4 +322,4 @@ def answer_writes(ports: Ports, case: Case, outcome: Outcome, waited_s: float) -
     result = redacted(json.loads(outcome.content), ports.secrets)
     outcome = replace(outcome, content=json.dumps(result, ensure_ascii=False))
     settle_call(entry, use, outcome, waited_s, ports.secrets, record, hold=True)
-    return record.held
+    return record.writes()

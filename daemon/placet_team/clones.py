@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def borrow(folder: Path, source: Source, url: str, commits: Sequence[str]) -> Re
         _must_be_ours(repo)
         _fetch(repo, url, commits)
         _set_up(repo, source)
-        return bare_repo_at(path, sha256=source.sha256)  # reads its settings again
+        return replace(repo)  # reads its settings again
     except (UserError, GitError, RepositoryChanged) as error:
         raise _damaged(path, error) from error
 

@@ -183,12 +183,15 @@ def _asked(top: Path, on_call: OnCall | None) -> list[str]:
     # Let git discover the repository, without --git-dir: only then does git check its owner. The
     # ceiling restricts the search to this folder.
     place = GitDir(None, None, top, on_call, {"GIT_CEILING_DIRECTORIES": str(top.parent)})
-    bare_layout = () if os.path.lexists(top / ".git") else ("safe.bareRepository=all",)
+    looks_bare = not os.path.lexists(top / ".git")
+    bare_layout = ("safe.bareRepository=all",) if looks_bare else ()
     what = ("--is-bare-repository", "--is-shallow-repository", "--git-dir", "--git-common-dir")
     asked = ("rev-parse", "--path-format=absolute", *what)
     try:
         # The last question fails in a bare repository, after the others were answered.
-        code, out = run_git(place, *asked, "--show-toplevel", config=bare_layout, ok=(0, 128))
+        code, out = 128, b""
+        if not looks_bare:
+            code, out = run_git(place, *asked, "--show-toplevel", config=bare_layout, ok=(0, 128))
         if code != 0:
             out = run_git(place, *asked, config=bare_layout)[1] + b"\n"
     except GitError as error:

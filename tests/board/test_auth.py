@@ -214,7 +214,7 @@ def test_every_response_has_security_headers(owner: Browser, board: Served) -> N
     assert answers["unchanged"].code == 304
     for page in (owner.get("/"), owner.get(PLAN_PAGE)):
         assert not re.search(
-            r"<script(?! src=\"/static/board.js\" defer>)|<style|\son\w+=", page.text
+            r"<script(?! type=\"module\" src=\"/static/board.js\">)|<style|\son\w+=", page.text
         )
 
 

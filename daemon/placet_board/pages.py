@@ -41,7 +41,7 @@ from placet.client.cases import CaseLine, Progress, Status, age_s, ended_about, 
 from placet.client.decisions import NotAsRead
 from placet.client.difference import changed_picture
 from placet.client.site import ANSWER_S, Site, find
-from placet.client.texts import hint_of, json_text, shown_time
+from placet.client.texts import json_text, shown_time
 from placet.client.words import model_line, turn
 from placet.errors import PlacetError, UserError
 from placet.journal.database import is_begun
@@ -439,7 +439,7 @@ def _not_done(board: Board, request: Request, error: UserError, code: int) -> Re
         for name, text in (_fields(request) if request.method == "POST" else {}).items()
         if name in TYPED and text.strip()
     ]
-    shown = UserError(error.what, hint_of(error))
+    shown = actions.refused("", error, {})
     return board.page(request, "error.html", code=code, error=shown, typed=typed)
 
 

@@ -500,6 +500,12 @@ def test_merge_in_doubt_needs_its_own_button(tmp_path: Path) -> None:
     assert (repo / "hello.txt").exists()
 
 
+def test_unknown_request_names_no_terminal_command(browser: Browser) -> None:
+    page = browser.get("/r/nothing-like-it", 404)
+    assert "<p>See them all</p>" in page
+    assert "placet status" not in page
+
+
 # --- what waits
 
 

@@ -38,7 +38,7 @@ from placet.client.branches import (
     merge_outlook,
     tip_of,
 )
-from placet.client.cases import Asked, CaseLine, ShownCase, progress, show
+from placet.client.cases import Asked, CaseLine, ShownCase, show
 from placet.client.decisions import Proposal, proposal
 from placet.client.difference import difference
 from placet.client.notes import asks_for_more
@@ -378,7 +378,7 @@ def request_page(site: Site, ident: str, *, origin: str = "") -> dict[str, Any]:
     failure = how_it_ended(rows) if state in _OPEN_PLANS else ""
     if state is State.FAILED and not failure:
         failure = failure_words(found.failure)
-    put_back, *put_back_more = [""] if failure else _put_back(found, rows) or [""]
+    put_back, *put_back_more = [""] if failure else _put_back(found) or [""]
     return {
         "found": found,
         "chip": chip_of(found),
@@ -424,24 +424,13 @@ def _branch(site: Site, case: Case, found: ShownCase, can: frozenset[str]) -> di
     }
 
 
-def _put_back(found: ShownCase, rows: Sequence[CommittedRow]) -> list[str]:
+def _put_back(found: ShownCase) -> list[str]:
     """Return why a plan waits again although it was approved, the first line for all to read."""
     if found.state is not State.REVIEW or not found.notice:
         return []
-    if not found.notice.startswith("**Withdrawn**"):
-        first, *rest = found.notice.splitlines()
-        known = [one for one in rest if one != HOW_AFTER_DRIFT]  # the page has its buttons
-        return [f"{first.replace('*', '').rstrip(':')}.", *known]
-    stopped = [one for one in rows if one.action_type == Action.PLAN_TAKEN_BACK]
-    facts = stopped[-1].details if stopped else {}
-    who = facts.get("login") or facts.get("reviewed_by", "Somebody")
-    run = progress((one.action_type, one.details) for one in rows)
-    if not run.of:
-        return [f"{who} withdrew the approval. The mission had not begun."]
-    return [
-        f"{who} stopped the mission after {counted(run.step, 'step')} of {run.of}. The report says "
-        "where its work is kept. Approved again, it begins at the first step."
-    ]
+    first, *rest = found.notice.splitlines()
+    known = [one for one in rest if one != HOW_AFTER_DRIFT]  # the page has its buttons
+    return [f"{first.replace('*', '').rstrip(':.')}.", *known]
 
 
 _OPEN_PLANS = (State.REVIEW, State.FAILED)

@@ -258,7 +258,8 @@ def test_pages_of_hostile_vault_contain_no_injection(vault: TestVault) -> None:
                 continue
             page = answer.text
             assert not re.search(
-                r"<script(?! src=\"/static/(board|diff|new)\.js\" defer>)", page
+                r"<script(?! (type=\"module\" )?src=\"/static/(board|diff|new)\.js\"( defer)?>)",
+                page,
             ), path
             # what is sent, and not drawn
             drawn = re.sub(r'(type="(?:radio|hidden)" name="\w+") value="[^"]*"', r"\1", page)

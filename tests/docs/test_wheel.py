@@ -21,7 +21,7 @@ from placet import __version__
 from placet.client import version
 
 ROOT = Path(__file__).parents[2]
-MAX_WHEEL_BYTES = 1_080_000
+MAX_WHEEL_BYTES = 1_100_000
 EXTRAS = ("screenshot", "board", "team")
 OF_THE_BOARD = "uvicorn"
 OF_THE_TEAM = "psycopg"

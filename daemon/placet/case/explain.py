@@ -256,7 +256,8 @@ def how_it_ended(rows: Rows) -> str:
     said = found.meaning
     if found.kind is FailureClass.PERSON:
         who = next((r.details for r in mission if r.action_type == Action.PLAN_TAKEN_BACK), {})
-        said = f"{who.get('reviewed_by', 'Somebody')} stopped the mission."
+        name = who.get("login") or who.get("reviewed_by", "Somebody")
+        said = f"{name} stopped the mission."
     elif found.kind in _IN_DETAIL and detail:
         said = f"{said.removesuffix('.')}: {detail.removesuffix('.')}."
     if step := _last(mission, {Action.STEP_COMPLETED}):

@@ -94,7 +94,7 @@ def bar_chart(
 
 
 COUNTS = tuple(float(step * 10**power) for power in range(9) for step in (1, 2, 5))
-DOLLARS = tuple(step * 10.0**power for power in range(-5, 7) for step in (1, 2, 5))
+DOLLARS = tuple(step * 10.0**power for power in range(-2, 7) for step in (1, 2, 5))
 MINUTES = (
     *(seconds / 60 for seconds in (1, 2, 5, 10, 20, 30)),
     *(1.0, 2.0, 5.0, 10.0, 20.0, 30.0),

@@ -143,7 +143,7 @@ def played(way: Any, play: str, folder: Path, server: pgkit.Server) -> dict[str,
             for ref in refs
             if "heads/main" not in ref
         ],
-        "sections": [line for line in report.splitlines() if re.match("#+ ", line)],
+        "sections": [line for line in report.splitlines() if re.match("#+ (?!or: )", line)],
         "notes": [vault.notes(folder) for folder in ("Inbox", "System/Active")],
     }
 

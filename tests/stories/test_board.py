@@ -679,7 +679,7 @@ def test_each_flow_works_without_javascript(seen: Seen) -> None:
         page.get_by_role("button", name="Stop at the next safe point").click()
         expect(page.get_by_text("The mission stops at its next safe point.")).to_be_visible()
         until(lambda: page.reload() and page.locator("#state .notice").count(), "stopped")
-        expect(page.locator("#state .notice")).to_contain_text("stopped the mission after")
+        expect(page.locator("#state .notice")).to_contain_text("Anna stopped the mission.")
 
         page.goto(f"{seen.served.url}/r/{named['Rename']}")
         until(lambda: page.reload() and page.get_by_role("button", name="Drop").count(), "done")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from placet.activity import Action
 from placet.agent.checkpoints import resumption
 from placet.agent.record import Postponed, Record
@@ -15,14 +13,7 @@ from placet.case.life_cycle import State
 from placet.case.waiting import WaitReason
 from placet.host.lock import is_alive, this_process
 from placet.journal.reader import Reader
-from placet.journal.writes import (
-    AcquireLease,
-    BodyDamaged,
-    Committed,
-    LeaseHeld,
-    LeaseLost,
-    ReleaseLease,
-)
+from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
 from placet.loop.rows import of_case
 from placet.loop.state import LoopState
 from placet.loop.threads import AssignedWorker, Workers
@@ -93,8 +84,8 @@ def _begun(
         committed = state.apply(case, Started(case.generation, facts), acquire)
         assert committed is not None, "an approved case can always be started"
         return committed
-    with suppress(BodyDamaged):  # which ends the mission
-        facts |= resumption(Record.load(ports.journal, case, case.generation, ports.clock))
+    record = Record.load(ports.journal, case, case.generation, ports.clock)
+    facts |= resumption(record)
     row = of_case(ports.clock, case, Action.EXECUTION_RESUMED, **facts).activity
     # In one transaction with the case: another daemon may have taken the mission over and ended it
     # while this one was suspended, and then its lease is free.

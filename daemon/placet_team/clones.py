@@ -189,8 +189,15 @@ class PushCarrier:
     def writes(self) -> list[Write]:
         """Push what changed since `sent`; return the write that records it.
 
-        Raises Postponed where the remote takes nothing, Interrupted where work is to be left.
+        Raises Postponed where the remote takes nothing or this machine fails, Interrupted where
+        work is to be left.
         """
+        try:
+            return self._writes()
+        except (OSError, GitError) as error:  # such as a full disk
+            raise Postponed(str(error), PUSH_RETRY_S, WaitReason.MACHINE) from error
+
+    def _writes(self) -> list[Write]:
         now = loose_refs(self._repo, self._names)
         if now == self._known or not is_repository(self._repo.common_dir):
             return []  # of a clone that was deleted no reference was

@@ -30,13 +30,14 @@ _made: list[tuple[Path, FileLock]] = []
 
 
 def folder() -> Path:
-    """Return this process's folder; create it if missing."""
+    """Return this process's folder; create it if it is missing, or was cleaned away."""
     with _making:
         if not _made:
+            atexit.register(_end)
+        if not _made or not (_made[-1][0] / "lock").exists():
             top = tempfile.gettempdir()
             _made.append(_make(Path(top if len(top) <= _LONGEST_TOP else "/tmp")))  # noqa: S108 - mkdtemp makes it private
-            atexit.register(_end)
-        return _made[0][0]
+        return _made[-1][0]
 
 
 def _make(top: Path) -> tuple[Path, FileLock]:

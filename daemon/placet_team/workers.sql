@@ -216,6 +216,9 @@ DECLARE
     (SELECT expires_s - heartbeat_s FROM leases WHERE trace_id = 'vault'), 30);
   drains boolean;
 BEGIN
+  IF NOT EXISTS (SELECT FROM team_members WHERE name = session_user AND owner = owner_) THEN
+    PERFORM pg_notify('placet_host', ''); -- work may wait for this process
+  END IF;
   INSERT INTO team_members AS m (name, labels, level, version, slots, owner, beat_s)
   SELECT name, labels, level_, left(version_, 80), slots_, owner_, now_s FROM team_workers
   WHERE name = session_user AND worker_is_owner(owner_)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.search.test_team_faults import STEP, agent, plan
@@ -322,6 +324,15 @@ def test_recorded_commits_stay_on_remote(tmp_path: Path) -> None:
         )
         work.carrier.writes()
         work.carrier.sent()
+
+
+def test_full_disk_delays_a_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Carried(tmp_path, Clock())
+    work.commit(work.names[1])
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr("placet_team.git_scratch.tempfile.TemporaryDirectory", full)
+    with pytest.raises(Postponed, match="No space left"):
+        work.carrier.writes()
 
 
 def test_unchanged_refs_need_no_remote(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from gitkit import git, make_repo
 from placet_team.git_refs import bare_repo_at
-from placet_team.git_scratch import bare_place
+from placet_team.git_scratch import bare_place, folder
 from sshkit import SshServer, ssh_server
 
 
@@ -108,3 +109,12 @@ def test_bare_place_has_objects_and_nothing_else(tmp_path: Path) -> None:
             assert git(code, where, "cat-file", "-t", commit, **place.env) == "commit"
             assert git(code, where, "for-each-ref", **place.env) == ""
         assert not place.git_dir.exists()
+
+
+def test_cleaned_folder_is_made_anew() -> None:
+    before = folder()
+    shutil.rmtree(before)
+    after = folder()
+    assert after != before
+    assert after == folder()
+    assert (after / "lock").exists()

@@ -169,13 +169,11 @@ def test_forged_record_cannot_delete_foreign_folder(team: TestTeam) -> None:
     )
     team.vault.click("config", "set", "team.workers", "false")
     team.host()
-    team.until("report.written")
+    until(lambda: "the record's entry `place` cannot be read" in team.log("host"), "", 60)
     assert (theirs / "text.md").exists()
-    (report,) = (team.vault.root / "Knowledge/Reports").glob("*_failure.md")
-    assert "the record's entry `place` cannot be read" in report.read_text()
 
 
-@pytest.mark.parametrize("how", ["taken", "here", "stopped"])
+@pytest.mark.parametrize("how", ["taken", "stopped"])
 def test_unreadable_record_ends_mission_with_reason(team: TestTeam, how: str) -> None:
     end_the_daemon_after_a_step(team)
     until(lambda: team.sql("SELECT 1 FROM team_work WHERE kind = 'ended'"), "its end", 60)
@@ -183,8 +181,6 @@ def test_unreadable_record_ends_mission_with_reason(team: TestTeam, how: str) ->
         "UPDATE records SET body = 'x', size = 1, sha256 = encode(sha256('x'), 'hex') "
         "WHERE kind = 'outcome' AND key LIKE 'reply:%' AND attempt > 0"
     )
-    if how == "here":
-        team.vault.click("config", "set", "team.workers", "false")
     if how == "stopped":
         team.vault.click("stop", "say-hello", check=False)
     team.host()

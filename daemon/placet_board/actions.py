@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from placet.activity import Action
 from placet.agent.instruction_notes import agents
-from placet.case.case import Case
+from placet.case.case import Case, Person
 from placet.case.intents import What
 from placet.client import branches
 from placet.client.branches import drop
@@ -78,7 +78,7 @@ class Refused:
 
 _ON_PAGE = re.compile(
     r": placet (?:show|status|why|plans|review|diff|approve|reject|revise|answer|stop|retry|merge"
-    r"|undo|drop)\b[^.;]*|: --\w+ '[^']*'"
+    r"|undo|drop)\b[^.;\n]*|: --\w+ '[^']*'"
 )
 """Commands in hints for which the page has a button, or which show what it shows."""
 
@@ -233,8 +233,8 @@ def _closed(site: Site, case: Case) -> UserError:
     _, is_answer, words = (fact or b"").decode().partition(" answered:\n")
     if row is None or not is_answer:
         return UserError("The mission ended before this question was answered.")
-    who = row.details.get("login") or row.details["reviewed_by"]
-    return UserError(f"{who} has answered it: {words.strip()}")
+    person = Person(row.details["reviewed_by"], name=row.details.get("login", ""))
+    return UserError(f"{person.as_subject} has answered it: {words.strip()}")
 
 
 def _widen(site: Site, ident: str, fields: Fields) -> Done:

@@ -48,7 +48,7 @@ from placet.journal.database import is_begun
 from placet.journal.reader import open_reader
 from placet.journal.schema import ACTIVITY
 from placet.note.paths import Folder
-from placet.wording import age, counted, dollars, local, one_line, rfc3339
+from placet.wording import age, counted, local, one_line, rfc3339
 from placet_board import actions
 from placet_board.auth import TYPED, Door, Guarded, browser_name, logged_in, refusal
 from placet_board.live import Live
@@ -291,7 +291,6 @@ def _templates() -> Environment:
         "urlencode": lambda text: quote(text, safe=""),  # Jinja's filter does not escape slashes
         "urlquery": urlencode,
         "time": shown_time,
-        "dollars": dollars,
         "money": money,
         "ago": ago,
         "since": since,
@@ -451,7 +450,7 @@ def _index(board: Board, request: Request) -> Response:
         known = {case.trace_id for case in found.cases}
         earlier = ended_about(site, wanted["text"], known)
         found = replace(found, cases=(*found.cases, *earlier))
-    is_first = not (found.cases or found.earlier or found.explained)
+    is_first = not (found.cases or found.earlier or found.explained or found.changed)
     return board.page(
         request,
         "first.html" if is_first else "index.html",

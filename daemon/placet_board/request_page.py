@@ -24,7 +24,7 @@ from placet.case.callout import (
     plan_summary,
     where_it_works,
 )
-from placet.case.case import Case
+from placet.case.case import SOMEONE, Case, Person
 from placet.case.decide import HOW_AFTER_DRIFT
 from placet.case.explain import how_it_ended
 from placet.case.life_cycle import OPEN, State
@@ -59,7 +59,7 @@ from placet.plan.left_out import ticks
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, Step, agent_steps
 from placet.plan.revision import TITLE
-from placet.wording import at_most, counted, dollars
+from placet.wording import at_most, counted, dollars, one_line
 from placet_board.actions import digest_of_names
 from placet_board.difference import Patch, PatchFile, patch_of
 from placet_board.markdown import html_of, seen
@@ -445,7 +445,7 @@ def _stamp(found: ShownCase) -> str:
 
 def failure_words(failure: str) -> str:
     """Return why something failed, without the program's word for it and the report's path."""
-    return re.sub(r"^[a-z_]+: ", "", failure).partition(" (see ")[0]
+    return one_line(re.sub(r"^[a-z_]+: ", "", failure).partition(" (see ")[0])
 
 
 def _texts(found: ShownCase) -> dict[str, dict[str, Any] | None]:
@@ -699,7 +699,7 @@ def _rejected(case: Case, rows: Sequence[CommittedRow]) -> str:
     )
     facts = {} if rejection is None else rejection.details
     reason = case.rejection.reason or facts.get("reason", "")
-    who = facts.get("reviewed_by", "Somebody")
+    who = Person(facts.get("reviewed_by", SOMEONE), name=facts.get("login", "")).as_subject
     return f"{who} rejected the plan: {reason}" if reason else f"{who} rejected the plan."
 
 

@@ -223,7 +223,8 @@ def _moved(where: str) -> Callable[[Path], object]:
         (_moved("System/Active/another name.md"), "completed"),
         # these cannot be judged, which is said beside the note
         (_unreadable, "approved"),
-        (lambda note: shutil.copy(note, note.with_name("copy.md")), "approved"),
+        # one that was written a moment ago would not be read yet
+        (lambda note: shutil.copy2(note, note.with_name("copy.md")), "approved"),
         (_no_file, "approved"),
     ],
 )

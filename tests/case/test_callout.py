@@ -156,7 +156,7 @@ def test_long_list_of_box_is_cut_after_six() -> None:
     many = [f"src/{n}.py" for n in range(30)]
     assert "`src/5.py`; run" in told(*many[:6])
     cut = told(*many)
-    assert re.search(r"`src/5\.py` and 24 more, below \(checksum `[0-9a-f]{8}`\); run", cut)
+    assert re.search(r"`src/5\.py` and 24 more, below \(checksum `[0-9a-f]{16}`\); run", cut)
     # an approval rests on a box that says the scope: any other entry makes it another box
     assert told(*many[:-1], "secret.py") != cut
 

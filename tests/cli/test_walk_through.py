@@ -321,3 +321,12 @@ def test_a_plan_that_failed_is_approved_again(tmp_path: Path) -> None:
     vault.here()
     _first, again = vault.rows("plan.approved")
     assert again["metadata"]["via"] == "cli"
+
+
+def test_question_of_a_planner_is_for_review(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    vault.script(("plan", [{"calls": [("ask_person", QUESTION)]}]))
+    vault.drop("Say hello.\n")
+    vault.here()
+    (line,) = status(vault.site).waiting
+    assert (line.state, line.is_for_review) == ("asking", True)

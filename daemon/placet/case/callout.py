@@ -499,7 +499,7 @@ def _first_codes(texts: Sequence[str]) -> str:
     rest = texts[MAX_LISTED:]
     if not rest:
         return codes(texts)
-    checksum = sha256("\0".join(rest).encode())[:8]
+    checksum = sha256("\0".join(rest).encode())[:16]
     return f"{codes(texts[:MAX_LISTED])} and {len(rest)} more, below (checksum `{checksum}`)"
 
 

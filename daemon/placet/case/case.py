@@ -258,6 +258,12 @@ class Person:
     via: str = ""
     name: str = ""
 
+    @property
+    def as_subject(self) -> str:
+        """The name for the beginning of a sentence: that of the login, if there is one."""
+        name = self.name or self.who
+        return f"{name[0].upper()}{name[1:]}" if name == SOMEONE else name
+
 
 SOMEBODY = Person()
 

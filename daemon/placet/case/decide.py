@@ -471,7 +471,7 @@ def _taken_back(d: DecisionBuilder, g: PlanTakenBack) -> None:
     if d.case.spent_approvals:
         # This notice tells the note from an older copy, whose decision was used.
         when = local(d.now)
-        d.set(notice=f"{person.who} took the approval back ({when}). To run the plan, approve it.")
+        d.set(notice=f"{person.as_subject} withdrew the approval ({when}). To run it, approve it.")
     d.set_plan(path=plan.path, revision=max(d.case.plan.revision, 1))
     own = str(plan.meta.get("rejection_reason") or "").strip()
     stamped = own == d.case.rejection.reason.strip()  # else you wrote it: keep it

@@ -10,7 +10,7 @@ from typing import Any
 
 from placet import wording
 from placet.activity import Action, CommittedRow
-from placet.case.case import Case
+from placet.case.case import SOMEONE, Case, Person
 from placet.case.estimate import against_estimate
 from placet.case.life_cycle import State
 from placet.case.sorting import text_back
@@ -256,8 +256,8 @@ def how_it_ended(rows: Rows) -> str:
     said = found.meaning
     if found.kind is FailureClass.PERSON:
         who = next((r.details for r in mission if r.action_type == Action.PLAN_TAKEN_BACK), {})
-        name = who.get("login") or who.get("reviewed_by", "Somebody")
-        said = f"{name} stopped the mission."
+        person = Person(who.get("reviewed_by", SOMEONE), name=who.get("login", ""))
+        said = f"{person.as_subject} stopped the mission."
     elif found.kind in _IN_DETAIL and detail:
         said = f"{said.removesuffix('.')}: {detail.removesuffix('.')}."
     if step := _last(mission, {Action.STEP_COMPLETED}):

@@ -154,7 +154,8 @@ def status_screen(found: Status, height: int = 0) -> str:
         ends = [styled("No requests yet. Drop a note into Inbox/Requests, or:"),
                 styled("placet submit 'what you want done'")]  # fmt: skip
     elif waiting:
-        ends = [styled("Next: placet review", "dim")]
+        if any(case.is_for_review for case in waiting):
+            ends = [styled("Next: placet review", "dim")]
     else:
         ends = [styled("Nothing waits for you.", "dim")]
     if following := next((step for case in reversed(waiting) if (step := next_step(case))), ""):
@@ -190,9 +191,11 @@ def _shares(counts: Sequence[int], room: int) -> list[int]:
 def plans_screen(found: Sequence[CaseLine], vault: Path) -> str:
     """Return `placet plans` for a terminal."""
     if not found:
-        return drawn(styled("No plan waits for you."))
+        return drawn(styled("Nothing waits for you."))
     # ID and path have a line each, so that both can be copied at 80 columns
     parts = [part for case in found for part in (*_plan(case, vault), "")]
+    if not any(case.is_for_review for case in found):
+        return drawn(*parts[:-1])
     return drawn(*parts, styled("Next: placet review, or: placet approve ID", "dim"))
 
 

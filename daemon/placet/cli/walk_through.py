@@ -94,7 +94,7 @@ def _review(site: Site) -> None:
 
 def _decisions(site: Site) -> list[CaseLine]:
     """Return what waits with a note to decide on."""
-    return [one for one in plans(site) if not one.is_to_merge and not one.is_drafted]
+    return [one for one in plans(site) if one.is_for_review]
 
 
 _LEFT = ("nothing waits for you", "one decision still waits for you")

@@ -152,6 +152,11 @@ class CaseLine:
         return self.state is State.COMPLETED and bool(self.commit) and not self.became
 
     @property
+    def is_for_review(self) -> bool:
+        """Whether what waits is a note to decide on, and not a branch or a question of settings."""
+        return not self.is_to_merge and not (self.needs and self.is_drafted)
+
+    @property
     def waits_for_you(self) -> bool:
         """Whether a person can decide on a plan, a wider scope or a question, or has to act.
 

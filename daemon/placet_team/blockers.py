@@ -1,4 +1,4 @@
-"""Find the sessions that block the journal; end a worker's that does so for too long."""
+"""Find the sessions that block the journal; end a worker's whose transaction is too old."""
 
 from __future__ import annotations
 
@@ -22,60 +22,86 @@ _LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A session of `user` whose transaction is `open_s` old, and for which others wait."""
+    """A session of `user` whose transaction is `open_s` old, and for which `waiting` others wait.
+
+    `open_s` is None where the database does not say it: the session's role is none of ours.
+    """
 
     pid: int
     user: str
     is_worker: bool
-    open_s: float
+    open_s: float | None
     waiting: int
 
     def __str__(self) -> str:
         whose = f"worker {self.user}" if self.is_worker else f"database user {self.user}"
-        return (
-            f"the session {self.pid} of the {whose} has kept a transaction open for "
-            f"{age(self.open_s)}, and {counted(self.waiting, 'other')} "
-            f"{'waits' if self.waiting == 1 else 'wait'} for it"
-        )
+        how_long = "an unknown time" if self.open_s is None else age(self.open_s)
+        said = f"the session {self.pid} of the {whose} has kept a transaction open for {how_long}"
+        if not self.waiting:
+            return said
+        waits = "waits" if self.waiting == 1 else "wait"
+        return f"{said}, and {counted(self.waiting, 'other')} {waits} for it"
 
 
+_IS_WORKER = f"""coalesce(s.usename <> current_user, FALSE) AND EXISTS (
+      SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
+      WHERE g.rolname = '{WORKER}' AND m.member = s.usesysid)"""
 _BLOCKERS = f"""WITH waits AS (
     SELECT pid AS waiting, unnest(pg_blocking_pids(pid)) AS pid FROM pg_stat_activity
     WHERE datname = current_database() AND wait_event_type = 'Lock'
     UNION SELECT NULL, pid FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
       AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('placet')))
-  SELECT s.pid, coalesce(s.usename, ''), s.usename <> current_user AND EXISTS (
-      SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
-      WHERE g.rolname = '{WORKER}' AND m.member = s.usesysid),
+  SELECT s.pid, coalesce(s.usename, ''), {_IS_WORKER},
     extract(epoch FROM clock_timestamp() - coalesce(s.xact_start, s.backend_start))::float8,
     count(DISTINCT waiting)
   FROM waits JOIN pg_stat_activity s USING (pid) WHERE s.wait_event_type IS DISTINCT FROM 'Lock'
   GROUP BY s.pid, s.usename, s.usesysid, s.xact_start, s.backend_start ORDER BY 4 DESC"""  # noqa: S608 - our own
 """It reads no table: one may be locked."""
+_OLD = f"""SELECT s.pid, s.usename, TRUE,
+    extract(epoch FROM clock_timestamp() - s.xact_start)::float8,
+    (SELECT count(*) FROM pg_stat_activity other WHERE other.wait_event_type = 'Lock'
+      AND s.pid = ANY (pg_blocking_pids(other.pid)))
+  FROM pg_stat_activity s WHERE {_IS_WORKER}
+    AND s.xact_start < clock_timestamp() - make_interval(secs => ?) ORDER BY 4 DESC"""  # noqa: S608 - our own
+"""In other databases, too: there, they can keep the server from deleting what was announced."""
 
 
 def blockers(connection: Connection) -> list[Blocker]:
     """Return the sessions for which others have to wait, the oldest transaction first."""
     found = [Blocker(*row) for row in connection.execute(_BLOCKERS)]
-    return [one for one in found if one.open_s >= SHORT_S]
+    return [one for one in found if one.open_s is None or one.open_s >= SHORT_S]
+
+
+def old_sessions(connection: Connection, lease_s: float) -> list[Blocker]:
+    """Return workers' sessions with a transaction older than `lease_s`, whether or not others wait.
+
+    Two sessions could otherwise hide each other: one waits for the other, which begins anew.
+    """
+    return [Blocker(*row) for row in connection.execute(_OLD, (lease_s,))]
 
 
 @contextmanager
 def watched(address: str, lease_s: float, say: Callable[[str], None]) -> Iterator[None]:
     """Name sessions that block the journal, in a separate thread.
 
-    A worker's that does so for longer than a lease is ended: all its statements are short.
+    A worker's whose transaction is older than a lease is ended: all its statements are short.
     """
     over = threading.Event()
 
     def watch() -> None:
         told = set[int]()
         while not over.wait(lease_s / _LOOKS):
-            with suppress(DatabaseAway), idle_connection(address) as connection:
+            with (
+                suppress(DatabaseAway, psycopg.Error),
+                idle_connection(address) as connection,
+            ):
+                for one in old_sessions(connection, lease_s):
+                    is_ended, said = _ended(connection, one)
+                    if is_ended or one.pid not in told:
+                        say(said)
+                    told.add(one.pid)
                 for one in blockers(connection):
-                    if one.is_worker and one.open_s > lease_s:
-                        say(_ended(connection, one))
-                    elif one.pid not in told:
+                    if one.pid not in told:
                         say(f"The journal is blocked: {one}.")
                     told.add(one.pid)
 
@@ -88,13 +114,18 @@ def watched(address: str, lease_s: float, say: Callable[[str], None]) -> Iterato
         thread.join()
 
 
-def _ended(connection: Connection, one: Blocker) -> str:
-    """End a session; return what to say."""
+def _ended(connection: Connection, one: Blocker) -> tuple[bool, str]:
+    """End a session; return whether that was allowed, and what to say."""
     try:
-        connection.execute("SELECT pg_terminate_backend(?)", (one.pid,))
+        connection.execute(_END, (one.pid, one.user))
     except psycopg.errors.InsufficientPrivilege:
-        return (
-            f"The journal is blocked: {one}. placet may not end that session. As an "
+        return False, (
+            f"A worker's transaction is too old: {one}. placet may not end that session. As an "
             f"administrator: SELECT pg_terminate_backend({one.pid});"
         )
-    return f"Ended a session that blocked the journal: {one}. See: placet team remove {one.user}"
+    what = "a session that blocked the journal" if one.waiting else "a session"
+    return True, f"Ended {what}: {one}. See: placet team remove {one.user}"
+
+
+_END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND usename = ?"
+"""The number may be another session's by now."""

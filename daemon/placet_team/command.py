@@ -289,8 +289,9 @@ def team_remove_command(site: Site, name: str, as_json: bool) -> None:
     with open_reader(site.state.journal) as reader:
         if name not in (known := known_workers(reader.connection)):
             raise _no_worker(name, known)
-    _commit(site, name, RemoveWorker(name))
     with closing(PostgresConnection(address_of(site.state.journal))) as connection:
+        shut_out(connection, name)  # one of its sessions may keep all writers waiting
+        _commit(site, name, RemoveWorker(name))
         left = shut_out(connection, name)
         wrote = [asdict(one) for one in written_by(connection, name)]
     if as_json:

@@ -67,17 +67,17 @@ def known_workers(connection: Connection) -> list[str]:
 def shut_out(connection: Connection, name: str) -> tuple[str, ...]:
     """Turn off the login of a worker's role, and end its sessions.
 
-    Return the SQL that only an administrator may run.
+    They end first, as one may have changed its own role and keep others waiting for that. Return
+    the SQL that only an administrator may run.
     """
-    left = []
-    for sql in (
-        f'ALTER ROLE "{name}" NOLOGIN',
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{name}'",  # noqa: S608 - a checked name
-    ):
+    no_login = f'ALTER ROLE "{name}" NOLOGIN'
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{name}'"  # noqa: S608 - a checked name
+    left = set[str]()
+    for sql in (end, no_login, end):
         try:
             connection.execute(sql)
         except pg.InsufficientPrivilege:
-            left.append(f"{sql};")
+            left.add(sql)
         except pg.UndefinedObject:
             continue  # the role was never created
-    return tuple(left)
+    return tuple(f"{sql};" for sql in (no_login, end) if sql in left)

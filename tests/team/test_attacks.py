@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from placet.journal.database import DatabaseAway
 from placet.journal.writer import Journal
 from placet.journal.writes import AddActivity, AddRecord, Conflict, Guard, PutText, ReleaseLease
 from placet.plan.scope import Scope
-from placet_team.blockers import blockers, watched
+from placet_team.blockers import Blocker, blockers, watched
 from placet_team.command import let_in
 from placet_team.postgres import PostgresConnection
 from placet_team.tables import DropWork, PutRefs, PutResult, PutWork, queue_of
@@ -264,3 +265,71 @@ def test_blocking_session_is_named_and_ended(
     with pytest.raises(DatabaseAway):
         ann.execute("SELECT 1")
     assert claim(workers, "ann") is None
+
+
+def test_sessions_that_hide_each_other_are_ended(
+    journal: Journal, workers: Workers, address: str, ann: PostgresConnection
+) -> None:
+    token, said = handed(journal, workers, "ann", "t1"), list[str]()
+    lock = ("t1", token, 1, [], [], [], [], [], [], "", "", "")
+    with closing(PostgresConnection(workers.role("ann"))) as second:
+        second.execute("SELECT pg_advisory_lock(1)")  # and no transaction is open
+        ann.execute("BEGIN")
+        ann.execute("SET lock_timeout = 0")
+        ann.execute(f"SELECT worker_append({', '.join('?' * len(lock))})", lock)
+        ended = threading.Event()
+
+        def wait() -> None:
+            with pytest.raises(DatabaseAway):
+                ann.execute("SELECT pg_advisory_xact_lock(1)")
+            ended.set()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        with watched(address, 1.0, said.append):
+            assert ended.wait(20)
+        waiting.join()
+    assert said[-1].startswith("Ended a session")
+    journal.commit([PutText("digest", b"text")])
+
+
+def test_old_transaction_is_ended_though_nobody_waits(
+    workers: Workers, address: str, ann: PostgresConnection
+) -> None:
+    said = list[str]()
+    with closing(PostgresConnection(workers.role("ann"))) as young:
+        young.execute("SELECT 1")
+        ann.execute("LISTEN placet_rows")  # what is announced is kept until it has heard of it
+        ann.execute("BEGIN")
+        ann.execute("SELECT 1")
+        with watched(address, 1.0, said.append):
+            until(lambda: said, "what was ended", 20)
+        with pytest.raises(DatabaseAway):
+            ann.execute("SELECT 1")
+        young.execute("SELECT 1")
+    assert re.match(r"Ended a session: the session \d+ of the worker ann has kept a tr", said[0])
+
+
+def test_watch_outlives_sessions_of_unknown_age_and_errors(
+    journal: Journal, address: str, server: pgkit.Server
+) -> None:
+    server.sql("CREATE ROLE watcher LOGIN IN ROLE placet_reader")
+    said, calls = list[str](), list[int]()
+
+    def old(*_: object) -> list[Blocker]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise psycopg.errors.InternalError_("the cache lookup failed")
+        return []
+
+    with (
+        closing(PostgresConnection(address)) as other,
+        patch("placet_team.blockers.old_sessions", old),
+        watched(address.replace("//placet@", "//watcher@"), 0.3, said.append),
+    ):
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE team_workers")
+        until(lambda: said, "who blocks", 20)
+        seen = len(calls)
+        until(lambda: len(calls) > seen + 1, "another look", 20)
+    assert "of the database user placet has kept a transaction open for an unknown time" in said[0]

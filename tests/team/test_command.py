@@ -245,6 +245,24 @@ def test_removed_workers_work_is_offered_again(
         theirs.execute("SELECT 1")
 
 
+def test_removal_ends_a_session_that_locks_chain_and_role(
+    team: TestTeam, rows: Journal, team_workers: Workers
+) -> None:
+    team_workers.beat("eve")
+    token = handed(rows, team_workers, "eve", "t1")
+    lock = ("t1", token, 1, [], [], [], [], [], [], "", "", "")
+    with closing(PostgresConnection(team_workers.role("eve"))) as eve:
+        eve.execute("BEGIN")
+        eve.execute("SET idle_in_transaction_session_timeout = 0")
+        eve.execute("ALTER ROLE eve PASSWORD 'own'")
+        eve.execute(f"SELECT worker_append({', '.join('?' * len(lock))})", lock)
+        began_s = time.monotonic()
+        assert asked(team.vault, "team", "remove", "eve")["left"] == []
+        assert time.monotonic() - began_s < 15
+        with pytest.raises(DatabaseAway):
+            eve.execute("SELECT 1")
+
+
 def test_removal_without_role_rights_prints_sql(
     team: TestTeam, rows: Journal, team_workers: Workers, server: pgkit.Server
 ) -> None:

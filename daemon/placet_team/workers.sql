@@ -21,7 +21,8 @@ $$;
 -- The record's entries come column by column, `events` as rows of eight texts.
 -- Errors: PL001 the lease is lost, PL002 the record is longer, PL003 no worker may write this.
 -- The daemon and the next worker load a record whole, so all that a case's generation may bring is
--- 64 MB. A call holds the chain's row, so it may bring 16 MB.
+-- 64 MB, with 200 bytes a row for what the database adds. A call holds the chain's row, so it may
+-- bring 16 MB and 5,000 rows of each kind: the longest reply has no more calls.
 CREATE OR REPLACE FUNCTION worker_append(trace text, tok bigint, turn_ bigint, attempts bigint[],
   seqs bigint[], kinds text[], keys text[], bodies bytea[], events text[], refs_ text, kind_ text,
   result_ text) RETURNS void
@@ -38,11 +39,18 @@ DECLARE
   is_settled boolean := FALSE;
   all_used numeric := 0;
   all_usd numeric := 0;
+  of_result bigint := octet_length(concat(kind_, result_));
+  rows_ bigint := coalesce(cardinality(seqs), 0) + coalesce(array_length(events, 1), 0);
   size_ bigint := coalesce((SELECT sum(length(one)) FROM unnest(bodies) AS one), 0)
-    + octet_length(array_to_string(events, '') || coalesce(refs_, ''));
+    + octet_length(concat(array_to_string(keys, ''), array_to_string(kinds, ''), refs_))
+    + octet_length(array_to_string(events, '')) + 200 * rows_ + of_result;
   sum_ bigint;
 BEGIN
   IF size_ > 16000000 OR octet_length(concat(refs_, result_)) > 2000000
+    OR cardinality(seqs) > 5000 OR array_length(events, 1) > 5000
+    OR EXISTS (SELECT FROM unnest(keys) AS one WHERE length(one) > 200)
+    OR kind_ NOT IN (
+      '', 'left', 'mistake', 'drafted', 'not planned', 'asked', 'wait', 'ended') -- as work_item.py
     OR array_ndims(events) <> 2
     OR EXISTS (SELECT FROM unnest(events) AS one WHERE one IS NULL)
   THEN
@@ -144,7 +152,7 @@ BEGIN
   ON CONFLICT (trace_id, generation) DO UPDATE SET bytes = u.bytes + excluded.bytes,
     tokens = u.tokens + excluded.tokens, usd = u.usd + excluded.usd
   RETURNING bytes INTO sum_;
-  IF sum_ > 64000000 THEN
+  IF sum_ > 64000000 AND size_ > of_result THEN -- a result alone is written once
     RAISE EXCEPTION 'the record of this work may have 64 MB, and this would be more'
       USING ERRCODE = 'PL003';
   END IF;

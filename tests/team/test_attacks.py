@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from decimal import Decimal
+from importlib.resources import files
 from typing import Any
 from unittest.mock import patch
 
@@ -28,7 +29,7 @@ from placet_team.blockers import Blocker, blockers, watched
 from placet_team.command import let_in
 from placet_team.postgres import PostgresConnection
 from placet_team.tables import DropWork, PutRefs, PutResult, PutWork, queue_of
-from placet_team.work_item import Wait, packed_result, result_of
+from placet_team.work_item import _KINDS, LEFT, MISTAKE, Wait, packed_result, result_of
 from placet_team.worker_journal import WorkerJournal
 from teamkit import Workers, claim, handed, journal_of
 from vaultkit import until
@@ -49,6 +50,12 @@ def ann(workers: Workers) -> Iterator[PostgresConnection]:
 def called(trace: str, action: Action = Action.MODEL_CALLED, **facts: Any) -> AddActivity:
     row = Activity(Clock().now(), trace, Actor.AGENT, action, Entity.MISSION, "r", "", facts)
     return AddActivity(row)
+
+
+def journal_rows(workers: Workers, sql: str) -> list[tuple[Any, ...]]:
+    """What the owner of the database reads."""
+    with closing(PostgresConnection(workers.address)) as owner:
+        return [tuple(row) for row in owner.execute(sql)]
 
 
 def entry(trace: str, seq: int, body: bytes = b"{}") -> AddRecord:
@@ -122,6 +129,41 @@ def test_record_of_a_case_has_a_largest_sum(journal: Journal, workers: Workers) 
             mine.commit([Guard("t2", token), refs])
         with pytest.raises(Conflict, match="64 MB"):
             mine.commit([Guard("t2", token), entry("t2", 2, bytes(2 * MB))])
+
+
+def test_keys_and_rows_count(journal: Journal, workers: Workers) -> None:
+    workers.beat("ann")
+    guard = Guard("t1", handed(journal, workers, "ann", "t1"))
+
+    def named(*seqs: int, key: str = "x") -> list[AddRecord]:
+        return [AddRecord("t1", 1, seq, "intent", key, b"") for seq in seqs]
+
+    with closing(journal_of(workers, "ann")) as mine:
+        for writes in (
+            named(1, key="x" * 201),
+            named(*range(1, 5002)),
+            [called("t1", Action.TOOL_CALLED)] * 5001,
+            [PutResult("x" * 5_000_000, "")],
+            [PutResult("other", "{}")],
+        ):
+            with pytest.raises(Conflict, match="so much"):
+                mine.commit([guard, *writes])
+        mine.commit([guard, *named(1, 2, key="y" * 200), called("t1", Action.TOOL_CALLED)])
+        (row,) = journal_rows(workers, "SELECT bytes FROM team_used")
+        assert row[0] > 2 * (200 + len("intent") + 200) + 200
+        with closing(PostgresConnection(workers.address)) as owner:
+            owner.execute("UPDATE team_used SET bytes = 64000000")
+        with pytest.raises(Conflict, match="64 MB"):
+            mine.commit([guard, *named(3)])
+        mine.commit([guard, PutResult(*packed_result(QUESTION))])
+    (row,) = journal_rows(workers, "SELECT kind FROM team_work")
+    assert row == ("asked",)
+
+
+def test_database_knows_the_kinds_of_results() -> None:
+    sql = files("placet_team").joinpath("workers.sql").read_text("utf-8")
+    (listed,) = re.findall(r"kind_ NOT IN \(\s*('', [^)]*)\)", sql)
+    assert {*re.findall("'([^']*)'", listed)} == {"", LEFT, MISTAKE, *_KINDS}
 
 
 def test_long_row_and_long_result_are_refused(journal: Journal, workers: Workers) -> None:

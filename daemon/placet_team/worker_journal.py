@@ -194,7 +194,7 @@ def _used(write: Write) -> Amount | None:
     cost = facts.get("cost_usd")
     if not tokens and not cost:
         return None
-    return Amount(tokens, None if cost is None else Decimal(cost))
+    return Amount(tokens, None if cost is None else Decimal(str(cost)))
 
 
 def _covers(held: Amount, used: Amount) -> bool:

@@ -255,7 +255,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp AS $
 $$;
 
 -- Reserve a model call. `key_` names the caller: trace_id, number of the conversation, token of the
--- lease. Return FALSE if the day that began in the quarter of an hour `since` has no room; a limit
+-- lease, and nothing else, so a lease has one reservation. Return FALSE if the day that began in the quarter of an hour `since` has no room; a limit
 -- that is NULL is none. With `sure` also if a cost of the day is unknown. Errors: PL001 the lease is
 -- lost, PL003 the work's own limits have no room.
 CREATE OR REPLACE FUNCTION worker_hold(key_ text, tokens_ bigint, usd_ text, day_tokens bigint,
@@ -274,7 +274,8 @@ BEGIN
   SELECT * INTO work FROM team_work WHERE trace_id = trace;
   SELECT * INTO used FROM team_used u
   WHERE u.trace_id = trace AND u.generation = work.generation;
-  IF split_part(key_, ':', 2) <> work.generation::text OR tokens_ NOT BETWEEN 0 AND 1e9
+  IF key_ IS DISTINCT FROM trace || ':' || work.generation || ':' || work.token
+    OR length(usd_) > 40 OR tokens_ NOT BETWEEN 0 AND 1e9
     OR usd_::numeric NOT BETWEEN 0 AND 1e5
     OR tokens_ + coalesce(used.tokens, 0) > work.most_tokens
     OR (usd_ IS NULL AND work.most_usd IS NOT NULL)

@@ -23,7 +23,15 @@ from placet.case.events import Asked
 from placet.host.clock import Clock
 from placet.journal.database import DatabaseAway
 from placet.journal.writer import Journal
-from placet.journal.writes import AddActivity, AddRecord, Conflict, Guard, PutText, ReleaseLease
+from placet.journal.writes import (
+    AddActivity,
+    AddRecord,
+    Conflict,
+    Guard,
+    LeaseLost,
+    PutText,
+    ReleaseLease,
+)
 from placet.plan.scope import Scope
 from placet_team.blockers import Blocker, blockers, watched
 from placet_team.command import let_in
@@ -265,6 +273,26 @@ def test_reservation_keeps_limits_of_the_work(
     with pytest.raises(Conflict, match="no room"):
         reserves(workers, token, tokens, usd)
     assert reserves(workers, token, 900, "0.8")
+
+
+def test_lease_has_one_reservation(journal: Journal, workers: Workers) -> None:
+    workers.beat("ann")
+    token = handed(journal, workers, "ann", "t1")
+    assert reserves(workers, token, 100, "0.1")
+    for key in (f"t1:1:{token}:2", f"t1:1:0{token}", f"t1:1: {token}", f"t1:01:{token}", "t1:1:"):
+        with pytest.raises((Conflict, LeaseLost)):
+            workers.call("ann", "worker_hold", key, 1, "0", *[None] * 4)
+    with pytest.raises(Conflict, match="no room"):
+        reserves(workers, token, 1, "0." + "0" * 39)
+    assert reserves(workers, token, 200, "0.3")
+    assert journal_rows(workers, "SELECT tokens, usd FROM team_held") == [(200, "0.3")]
+
+
+def test_cost_of_a_lost_reservation_is_short(journal: Journal, workers: Workers) -> None:
+    workers.beat("ann")
+    token = handed(journal, workers, "ann", "t1")
+    with closing(journal_of(workers, "ann")) as mine:  # a float has more digits than its text
+        mine.commit([Guard("t1", token), entry("t1", 1), called("t1", tokens=1, cost_usd=0.1)])
 
 
 def test_dearer_reply_is_reserved_before_its_row(journal: Journal, workers: Workers) -> None:

@@ -132,7 +132,7 @@ _MAY_ALL = """SELECT 1 FROM pg_roles, pg_namespace WHERE rolname = ? AND nspname
 
 
 def let_in(address: str, name: str, labels: str, slots: int = SLOTS) -> str:
-    """Let a worker in, or change its labels; return the SQL that creates or changes its role.
+    """Let a worker in, or change its labels and slots; return the SQL for its role.
 
     The owner of the tables is a member of the role, so that it can end its sessions.
     """
@@ -144,9 +144,9 @@ def let_in(address: str, name: str, labels: str, slots: int = SLOTS) -> str:
                 exit_code=2,
             )
         connection.execute(
-            "INSERT INTO team_workers VALUES (?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET labels = excluded.labels",
-            (name, labels),
+            "INSERT INTO team_workers (name, labels, slots) VALUES (?, ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET labels = excluded.labels, slots = excluded.slots",
+            (name, labels, slots),
         )
         owner, exists = connection.execute(
             "SELECT current_user, EXISTS (SELECT FROM pg_roles WHERE rolname = ?)", (name,)

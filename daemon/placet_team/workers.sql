@@ -5,7 +5,14 @@
 
 CREATE TABLE IF NOT EXISTS team_workers (
   name text COLLATE "C" PRIMARY KEY, -- also the name of its role
-  labels text NOT NULL);
+  labels text NOT NULL,
+  slots bigint NOT NULL DEFAULT 2); -- pieces of work that it may have at once
+DO $$ BEGIN -- a table from before the first release
+  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'team_workers'::regclass
+      AND attname = 'slots') THEN
+    ALTER TABLE team_workers ADD COLUMN slots bigint NOT NULL DEFAULT 2;
+  END IF;
+END $$;
 
 -- Return whether the caller has a case's work with this token, and holds the lease.
 CREATE OR REPLACE FUNCTION worker_holds(trace text, tok bigint) RETURNS boolean
@@ -185,19 +192,26 @@ $$;
 
 -- Take the most urgent work that nobody has and the caller's process `owner_` may take; return its
 -- trace_id, NULL for none. It returns work again whose answer was lost: `taken` is what the process
--- knows of. The settings make it walk an index, also where the table has no statistics yet.
+-- knows of. A worker with as much unfinished work as it has slots gets none, whatever its process
+-- says of itself. The settings make it walk an index, also where the table has no statistics yet.
 CREATE OR REPLACE FUNCTION worker_claim(owner_ text, taken text[]) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = placet, pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
   me team_members;
+  most bigint;
   found_ text;
 BEGIN
+  -- the row orders a worker's claims
+  SELECT slots INTO most FROM team_workers WHERE name = session_user FOR UPDATE;
   SELECT m.* INTO me FROM team_members m JOIN team_workers r USING (name)
   WHERE name = session_user AND owner = owner_ AND NOT draining;
   SELECT trace_id INTO found_ FROM team_work WHERE worker = me.name AND owner = owner_
     AND token IS NULL AND trace_id <> ALL (taken) LIMIT 1;
   IF found_ IS NOT NULL THEN RETURN found_; END IF;
+  IF (SELECT count(*) FROM team_work WHERE worker = me.name AND kind = '') >= most THEN
+    RETURN NULL;
+  END IF;
   SELECT trace_id INTO found_ FROM team_work WHERE worker IS NULL AND trace_id <> ALL (taken)
     AND starts_with(me.version, split_part(queue, '/', 1) || '.')
     AND split_part(queue, '/', 2) = ANY (string_to_array(me.labels, ','))
@@ -228,7 +242,8 @@ BEGIN
     PERFORM pg_notify('placet_host', ''); -- work may wait for this process
   END IF;
   INSERT INTO team_members AS m (name, labels, level, version, slots, owner, beat_s)
-  SELECT name, labels, level_, left(version_, 80), slots_, owner_, now_s FROM team_workers
+  SELECT name, labels, level_, left(version_, 80), least(slots_, slots), owner_, now_s
+  FROM team_workers
   WHERE name = session_user AND worker_is_owner(owner_)
   ON CONFLICT (name) DO UPDATE SET
     labels = CASE WHEN m.owner = excluded.owner THEN m.labels ELSE excluded.labels END,

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 import pgkit
+from placet import __version__
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.events import Asked
 from placet.host.clock import Clock
@@ -36,10 +37,11 @@ from placet.plan.scope import Scope
 from placet_team.blockers import Blocker, blockers, watched
 from placet_team.command import let_in
 from placet_team.postgres import PostgresConnection
+from placet_team.postgres_schema import create_tables
 from placet_team.tables import DropWork, PutRefs, PutResult, PutWork, queue_of
 from placet_team.work_item import _KINDS, LEFT, MISTAKE, Wait, packed_result, result_of
 from placet_team.worker_journal import WorkerJournal
-from teamkit import Workers, claim, handed, journal_of
+from teamkit import Workers, claim, handed, journal_of, owner_json
 from vaultkit import until
 
 pytestmark = pytest.mark.skipif(not pgkit.SERVER, reason=pgkit.WHY_NOT)
@@ -99,6 +101,38 @@ def test_worker_cannot_write_lock_or_fill(
     ann.execute("BEGIN")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         ann.execute(sql)
+
+
+def test_worker_takes_no_more_than_its_slots(
+    journal: Journal, workers: Workers, address: str
+) -> None:
+    puts = [
+        PutWork(f"t{n}", 1, planning=True, queue=queue_of("any", 0), priority=0) for n in range(5)
+    ]
+    workers.beat("ann", slots=64)
+    let_in(address, "ann", "any", slots=2)
+    workers.call("ann", "worker_beat", owner_json("ann"), 3, __version__, 64, "", [])
+    (seen,) = journal_rows(workers, "SELECT slots FROM team_members")
+    assert seen == (2,)
+    journal.commit(puts)
+
+    def take(owner: str, *taken: str) -> Any:
+        return workers.call("ann", "worker_claim", owner_json(owner), [*taken])
+
+    assert [take("ann"), take("ann", "t0"), take("ann", "t0", "t1")] == ["t0", "t1", None]
+    gone = owner_json("ann")  # another process of it has no slots of its own
+    workers.call("ann", "worker_beat", owner_json("next"), 3, __version__, 64, gone, [])
+    assert take("next") is None
+    journal.commit([DropWork("t0", 1)])
+    assert take("next") == "t2"
+
+
+def test_tables_without_slots_are_upgraded(workers: Workers, address: str) -> None:
+    workers.beat("ann")
+    with closing(PostgresConnection(address)) as owner:
+        owner.execute("ALTER TABLE team_workers DROP COLUMN slots")
+    create_tables(address)
+    assert journal_rows(workers, "SELECT name, slots FROM team_workers") == [("ann", 2)]
 
 
 def test_role_has_few_connections(workers: Workers, address: str) -> None:

@@ -96,7 +96,7 @@ class Handover:
         assert job.token is not None, "a worker's planning has a lease"
         try:
             item = partial(self._plan, ports, job, cancel)
-            most = most_used(ports.config.limits, None)
+            most = most_used(ports.config, ports.prices, None)
             came = self._came(ports, job.case, job.token, cancel, item, most)
             if isinstance(came, PlanningFailed):
                 came = replace(came, generation=job.case.generation)
@@ -131,7 +131,7 @@ class Handover:
         try:
             try:
                 item = partial(self._mission, ports, mission, cancel)
-                most = most_used(ports.config.limits, mission.plan.scope)
+                most = most_used(ports.config, ports.prices, mission.plan.scope)
                 came = self._came(ports, case, mission.token, cancel, item, most)
             except WorkerBug as error:
                 bug = UserError(describe_bug(error))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from placet.agent.planner import Assignment
@@ -13,12 +14,13 @@ from placet.case.case import Case
 from placet.case.events import Asked, Drafted, PlanningFailed
 from placet.case.mission_result import MissionResult
 from placet.case.waiting import WaitReason
-from placet.chat.budget import Amount
+from placet.chat.budget import Amount, worst_case
+from placet.chat.prices import Price, is_free
 from placet.codec import Stored
 from placet.disk.path_text import Denied
 from placet.git.repository import KEPT_MARK
 from placet.host.accepted import plain
-from placet.host.config import Config, LimitsTable
+from placet.host.config import Config
 from placet.plan.limits import scope_excess
 from placet.plan.scope import Scope
 from placet.tools.control import AskPerson, RequestScope
@@ -114,12 +116,21 @@ _STORED = {kind: Stored[Any](what) for kind, what in _KINDS.items()}
 ITEM_JSON = Stored[WorkItem](WorkItem)
 
 
-def most_used(limits: LimitsTable, scope: Scope | None) -> Amount:
-    """Return what the model calls of a planning, or of a mission with this scope, may use."""
+def most_used(config: Config, prices: Iterable[Price], scope: Scope | None) -> Amount:
+    """Return what the model calls of a planning, or of a mission with this scope, may use.
+
+    That is the limit, which the worker keeps before each call, and one call more: a server may
+    report more than was expected of the last one, and its answer is paid.
+    """
+    limits, model = config.limits, config.model
     tokens = limits.planning_tokens if scope is None else limits.mission_tokens
     own_usd = limits.planning_usd or None if scope is None else scope.budget_usd
     usd = [one for one in (own_usd, limits.day_usd or None) if one is not None]
-    return Amount(min(tokens, limits.day_tokens or tokens), min(usd, default=None))
+    most = Amount(min(tokens, limits.day_tokens or tokens), min(usd, default=None))
+    window = model.context_tokens
+    call = worst_case(window, 0, model.name, prices, free=is_free(model.provider))
+    more = call.worst(model.max_tokens).usd or Decimal(0)
+    return Amount(most.tokens + window, None if most.usd is None else most.usd + more)
 
 
 def packed_config(config: Config) -> str:

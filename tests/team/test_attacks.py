@@ -21,7 +21,9 @@ import pgkit
 from placet import __version__
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.events import Asked
+from placet.chat.prices import DEFAULT_PRICES
 from placet.host.clock import Clock
+from placet.host.config import Config
 from placet.journal.database import DatabaseAway
 from placet.journal.writer import Journal
 from placet.journal.writes import (
@@ -39,7 +41,7 @@ from placet_team.command import let_in
 from placet_team.postgres import PostgresConnection
 from placet_team.postgres_schema import create_tables
 from placet_team.tables import DropWork, PutRefs, PutResult, PutWork, queue_of
-from placet_team.work_item import _KINDS, LEFT, MISTAKE, Wait, packed_result, result_of
+from placet_team.work_item import _KINDS, LEFT, MISTAKE, Wait, most_used, packed_result, result_of
 from placet_team.worker_journal import WorkerJournal
 from teamkit import Workers, claim, handed, journal_of, owner_json
 from vaultkit import until
@@ -338,6 +340,25 @@ def test_dearer_reply_is_reserved_before_its_row(journal: Journal, workers: Work
         mine.commit([Guard("t1", token), entry("t1", 1), *rows])
         with pytest.raises(Conflict, match="no room"):
             mine.commit([Guard("t1", token), entry("t1", 2), called("t1", cost_usd=0.8)])
+
+
+def test_paid_answer_at_the_limit_is_kept(journal: Journal, workers: Workers) -> None:
+    config = Config()
+    limit = config.limits.mission_tokens
+    most = most_used(config, DEFAULT_PRICES, Scope(budget_usd=Decimal(1)))
+    assert most.tokens == limit + config.model.context_tokens
+    assert most.usd is not None
+    assert Decimal(1) < most.usd < Decimal(3)
+    assert most_used(config, (), Scope(budget_usd=Decimal(1))).usd == 1, "no price is known"
+    assert most_used(config, DEFAULT_PRICES, None).tokens > config.limits.planning_tokens
+    workers.beat("ann")
+    token = handed(journal, workers, "ann", "t1", (most.tokens, str(most.usd)))
+    with closing(journal_of(workers, "ann")) as mine:
+        assert reserves(workers, token, limit, "1")
+        rows = [called("t1", input_tokens=limit + 100_000, cost_usd=1.2)]
+        mine.commit([Guard("t1", token), entry("t1", 1), *rows])
+        with pytest.raises(Conflict, match="no room"):
+            reserves(workers, token, config.model.context_tokens, "0.1")
 
 
 # --- locks

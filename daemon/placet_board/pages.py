@@ -243,7 +243,7 @@ def ago(moment: str) -> Markup:
 def since(moment: str, state: str) -> Markup:
     """Return how long ago a request came to its state, or for how long it has been in an open one.
 
-    The script leaves the words of the latter alone.
+    The script counts both on; the latter's time has no title, and so no "ago" there.
     """
     if state not in OPEN:
         return ago(moment)

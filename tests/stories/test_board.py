@@ -623,6 +623,144 @@ def two_ticks(page: Page, vault: TestVault, ident: str, apart_s: float, by: str)
     return shown == wanted and page.locator("#news:visible, .refused").count() == 0
 
 
+def looked_again(page: Page) -> None:
+    """Make the page fetch itself again, and wait until it has."""
+    page.evaluate(LOOK, "hidden")
+    with page.expect_response(lambda one: one.request.resource_type == "fetch"):
+        page.evaluate(LOOK, "visible")
+    page.wait_for_timeout(300)
+
+
+def test_page_says_only_what_others_changed(seen: Seen) -> None:
+    ident = planned(seen.vault, "Fix the news")
+    with seen.context() as context:
+        page = opened(context, seen, f"/r/{ident}")
+        news, sheet = page.locator("#news"), page.locator("#changes")
+        page.get_by_role("button", name="Ask for changes").click()
+        page.get_by_label("What to change", exact=True).fill("half a sent")
+        page.reload()
+        looked_again(page)
+        expect(news).to_be_hidden()  # the draft is yours
+        page.get_by_role("button", name="Ask for changes").click()
+        page.get_by_label("What to change", exact=True).fill(" ")
+        sheet.locator("select").select_option("1")
+        sheet.get_by_role("button", name="Only write the comment").click()
+        expect(sheet.locator(".refused")).to_be_visible()
+        looked_again(page)
+        expect(news).to_be_hidden()  # so is what was refused
+        expect(sheet.get_by_role("button", name="Request changes")).to_be_enabled()
+        sheet.get_by_role("link", name="Close").click()
+        page.get_by_role("button", name="Approve", exact=True).click()
+        seen.vault.click("revise", ident, "--comment", "Add a test.")
+        expect(page.locator("#approve .news")).to_be_visible()
+        page.locator("#approve").get_by_role("button", name="Close").click()
+        expect(page.locator(".top + #news")).to_be_visible()
+
+
+def test_page_keeps_an_answer_typed_when_the_question_goes(seen: Seen) -> None:
+    ident = planned(seen.vault, "Tidy what goes")
+    seen.vault.approve(ident)
+    with seen.context() as context:
+        page = opened(context, seen, f"/r/{ident}")
+        own = page.get_by_label("Or in your own words")
+        own.fill("Both")
+        seen.vault.click("answer", ident, "1")
+        until(lambda: ident in {r["entity_id"] for r in seen.vault.rows("execution.completed")})
+        expect(page.locator("#news")).to_be_visible()
+        looked_again(page)
+        expect(own).to_have_value("Both")
+
+
+def test_second_click_on_answer_does_nothing(seen: Seen) -> None:
+    ident = planned(seen.vault, "Tidy by two clicks")
+    seen.vault.approve(ident)
+    with seen.context() as context:
+        page = opened(context, seen, f"/r/{ident}")
+        page.get_by_label("Newest release first").check()
+        page.get_by_role("button", name="Answer").dblclick()
+        expect(page.locator("#state .state")).to_have_text("To merge")
+        expect(page.locator(".refused")).to_have_count(0)
+
+
+def test_time_in_a_state_goes_on(seen: Seen) -> None:
+    ident = planned(seen.vault, "Fix the clock")
+    with seen.context() as context:
+        page = context.new_page()
+        page.clock.install()
+        page.goto(f"{seen.served.url}/r/{ident}")
+        since, story = page.locator("#state .meta"), page.locator("#story time").first
+        expect(since).to_contain_text(re.compile(r"for \d+ s"))
+        page.clock.fast_forward("02:00:00")
+        expect(since).to_contain_text(re.compile(r"for 2 h(?! ago)"))
+        expect(story).to_have_text("2 h ago")
+
+
+HELD = """() => {
+  const real = window.fetch, held = new Promise(done => { window.letGo = done; });
+  window.fetch = async (where, how) => {
+    if (how?.method !== 'POST') return real(where, how);
+    const isLate = await held, answer = await real(where, how), url = new URL(answer.url);
+    if (isLate) { url.searchParams.set('said', 'saved'); url.searchParams.delete('made'); }
+    return Object.defineProperty(answer, 'url', {value: url.href});
+  };
+}"""
+"""Holds what is sent until `letGo`; `letGo(true)` answers as without the daemon."""
+
+
+def test_words_typed_behind_an_act_are_kept(seen: Seen) -> None:
+    ident = planned(seen.vault, "Add while it settles")
+    with seen.context() as context:
+        page = opened(context, seen, f"/r/{ident}")
+        here, write = page.locator("#step-1 .here > summary"), page.get_by_text("Write the comment")
+        field, comment = (
+            page.get_by_label("What to change in step 1"),
+            page.locator("#step-1 .comment"),
+        )
+
+        def reopened() -> None:
+            page.reload()
+            expect(page.locator("html.js")).to_be_attached()
+            page.locator("#step-1 summary").first.click()
+            here.click()
+            page.evaluate(HELD)
+
+        # what is typed after the act
+        reopened()
+        field.fill("First\ncomment")
+        write.first.click()
+        here.click()
+        field.fill("Second, half")
+        page.evaluate("letGo()")
+        expect(page.get_by_text("The comment is in the plan.")).to_be_visible()
+        expect(field).to_have_value("Second, half")
+        expect(comment).to_have_count(1)
+        # acts behind one that is refused
+        reopened()
+        expect(field).to_have_value("Second, half")
+        page.get_by_role("button", name="Do step 2").click()
+        write.first.click()
+        expect(comment).to_have_count(2)
+        other = opened(context, seen, f"/r/{ident}")
+        other.get_by_role("button", name="Do step 3").click()
+        expect(other.get_by_text("The steps are as you ticked them.")).to_be_visible()
+        page.evaluate("letGo()")
+        expect(page.locator("#step-2 .refused")).to_be_visible()
+        expect(field).to_have_value("Second, half")
+        expect(comment).to_have_count(1)
+        # acts behind one that the daemon has not answered
+        reopened()
+        page.get_by_role("button", name="Do step 2").click()
+        page.get_by_role("button", name="Approve", exact=True).click()
+        page.get_by_label("A remark for the agent").fill("Slowly.")
+        page.locator("#approve button.main").click()
+        page.evaluate("letGo(true)")
+        late = page.locator("#approve .refused")
+        expect(late).to_have_text("The daemon has not answered yet. Try again when it has.")
+        expect(page.get_by_label("A remark for the agent")).to_have_value("Slowly.")
+        expect(page.locator("#state .state")).to_have_text("Plan to review")
+    assert ident not in {row["entity_id"] for row in seen.vault.rows("plan.approved")}
+
+
 def test_each_flow_works_without_javascript(seen: Seen) -> None:
     vault = seen.vault
     named = {

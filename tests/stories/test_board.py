@@ -653,6 +653,8 @@ def test_page_says_only_what_others_changed(seen: Seen) -> None:
         page.get_by_role("button", name="Approve", exact=True).click()
         seen.vault.click("revise", ident, "--comment", "Add a test.")
         expect(page.locator("#approve .news")).to_be_visible()
+        until(lambda: ident in {r["entity_id"] for r in seen.vault.rows("plan.revised")})
+        page.wait_for_timeout(1500)  # nothing else happens that would show it
         page.locator("#approve").get_by_role("button", name="Close").click()
         expect(page.locator(".top + #news")).to_be_visible()
 

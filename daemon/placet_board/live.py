@@ -97,6 +97,8 @@ class _Events(StreamingResponse):
         """Send them."""
         try:
             await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:  # the board ends
+            await send({"type": "http.response.body", "body": b""})
         finally:
             self._gone()
 

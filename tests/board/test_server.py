@@ -110,6 +110,15 @@ def test_live_events_are_not_compressed(board: Served, owner: Browser) -> None:
         assert b"gzip" not in got
 
 
+def test_open_tab_leaves_no_traceback_at_the_end(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as tab, served(make_vault(tmp_path)) as board:  # which looks at it
+        cookies = board.owner().cookies.items()
+        cookie = "; ".join(f"{name}={value}" for name, value in cookies)
+        ask = head(board.port, "GET /live", f"Cookie: {cookie}\r\n\r\n")
+        (sock,) = tab.enter_context(crowd(board.port, 1, ask))
+        assert sock.recv(12)[9:] == b"200"
+
+
 def test_slow_clients_are_cut_off_without_delaying_owner(board: Served, owner: Browser) -> None:
     port, end = board.port, "\r\n"
     cookie = "; ".join(f"{name}={value}" for name, value in owner.cookies.items())

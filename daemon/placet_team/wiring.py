@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from placet.activity import CommittedRow
 from placet.agent.planner import draft
-from placet.errors import UserError
+from placet.errors import BUGS, UserError
 from placet.host.clock import boottime_s
 from placet.host.config import Config
 from placet.journal.database import address_of
@@ -86,9 +86,10 @@ def all_rows(journal: Journal, on_rows: Callable[[Sequence[CommittedRow]], None]
         nonlocal last
         with journal.ask() as reader:
             rows = reader.activity(after_id=last, limit=MOST_ROWS)
-        if rows:
-            last = rows[-1].id
-            on_rows(rows)
+        for row in rows:
+            last = row.id
+            with suppress(*BUGS):  # a row of a worker's must not end the thread
+                on_rows([row])
 
     def hear() -> None:
         told_s, is_due = float("-inf"), False

@@ -22,6 +22,39 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = placet, pg_catalog, pg_te
     AND w.worker = session_user)
 $$;
 
+-- Return whether a worker's row has what its readers rely on: the facts of each action with their
+-- types, and numbers that every reader can hold. Only the daemon says why a plan returned to review.
+CREATE OR REPLACE FUNCTION worker_row_is_whole(action text, facts jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = placet, pg_catalog, pg_temp AS $$
+  SELECT coalesce(jsonb_typeof(facts) = 'object'
+    AND NOT jsonb_path_exists(facts, 'strict $.**{20}')
+    AND NOT jsonb_path_exists(facts,
+      '$.** ? (@.type() == "number" && (@ > 1000000000000000 || @ < -1000000000000000))')
+    AND NOT (action = 'plan.drifted' AND facts ? 'reason')
+    AND (NOT starts_with(action, 'model.') OR facts ? 'cost_usd')
+    AND coalesce(facts ->> 'iteration', '0') ~ '^[0-9]{1,6}$'
+    AND coalesce(jsonb_typeof(facts -> 'hosts'), 'array') = 'array'
+    AND NOT EXISTS (SELECT FROM (VALUES
+      ('failure.detected', 'string', 'pattern description suggested_action affected_tool'),
+      ('git.branch_created', 'string', 'branch base'),
+      ('git.committed', 'string', 'branch commit'),
+      ('model.called', 'string', 'purpose model'),
+      ('model.failed', 'number', 'attempt'),
+      ('model.failed', 'string', 'purpose kind reason'),
+      ('step.completed', 'number', 'step of'),
+      ('tool.called', 'boolean', 'ok'),
+      ('tool.called', 'string', 'tool target error_type'),
+      ('tool.refused', 'string', 'tool target error_type')) AS need (of_action, kind, names),
+      string_to_table(names, ' ') AS name
+      WHERE of_action = action AND (jsonb_typeof(facts -> name) IS DISTINCT FROM kind
+        OR kind = 'number' AND facts ->> name !~ '^[0-9]{1,6}$'))
+    AND NOT EXISTS (
+      SELECT FROM jsonb_path_query(facts, '$.hosts[*]') AS host, (VALUES
+        ('host', 'string'), ('port', 'number'), ('verdict', 'string'), ('connections', 'number'),
+        ('sent_bytes', 'number'), ('received_bytes', 'number')) AS need (name, kind)
+      WHERE action = 'tool.called' AND jsonb_typeof(host -> name) IS DISTINCT FROM kind), FALSE)
+$$;
+
 -- Append to a mission's record and to the journal, and return the work (`kind_` and `result_`).
 -- `turn_` counts the calls for a piece of work. A call whose answer was lost may be repeated; the
 -- second one does nothing. A gap in the turns is refused: the database was restored meanwhile.
@@ -115,8 +148,10 @@ BEGIN
         USING ERRCODE = 'PL003';
     END IF;
     facts := event[8]::jsonb;
-    IF jsonb_typeof(facts) <> 'object' OR jsonb_path_exists(facts, 'strict $.**{20}') OR event[6] NOT IN ('request', 'plan', 'mission', 'repository')
-      OR event[1] !~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$'
+    IF NOT worker_row_is_whole(event[5], facts)
+      OR event[6] NOT IN ('request', 'plan', 'mission', 'repository')
+      OR event[4] ~ '[[:cntrl:]]' OR event[7] <> (SELECT request_id FROM cases c WHERE c.trace_id = trace)
+      OR event[1] !~ '^[2-9]\d{3}-\d\d-\d\dT([01]\d|2[0-3])(:[0-5]\d){2}(\.\d{1,6})?Z$'
       OR event[1]::timestamptz > clock_timestamp() + interval '1 hour' THEN
       RAISE EXCEPTION 'this is no row of the journal: %', left(event[8], 80)
         USING ERRCODE = 'PL003';

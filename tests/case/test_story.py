@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from tests.cli.test_run import a_row
@@ -55,6 +56,21 @@ def test_request_name_cannot_move_cursor(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == (
         "odd: request seen: Inbox/Requests/\\x1b[2J\\u202eodd.md; a plan follows\ntwo\nlines\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("action", "metadata", "line"),
+    [
+        ("pr.merged", '{"commit_sha": 1}', "pr.merged: this row cannot be read"),
+        ("git.ran", "[" * 100_000, "git.ran: this row cannot be read"),
+        ("step.completed", '{"step": 1}', "step 1 of ? done"),
+    ],
+)
+def test_row_of_another_writer_is_one_line(action: str, metadata: str, line: str) -> None:
+    row = replace(a_row(action, {}), entity_id="hello\n10:00 other", metadata=metadata)
+    told = Story().line(row)
+    assert told is not None
+    assert told[1] == f"hello 10:00 other: {line}"
 
 
 def test_run_line_omits_difference_and_repeats() -> None:

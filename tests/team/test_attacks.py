@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
 from importlib.resources import files
@@ -32,6 +33,7 @@ from placet.journal.writes import (
     Conflict,
     Guard,
     LeaseLost,
+    PutCase,
     PutText,
     ReleaseLease,
 )
@@ -59,8 +61,16 @@ def ann(workers: Workers) -> Iterator[PostgresConnection]:
         yield connection
 
 
+WHOLE: dict[Action, dict[str, Any]] = {
+    Action.MODEL_CALLED: {"purpose": "execute", "model": "m", "cost_usd": None},
+    Action.TOOL_CALLED: {"tool": "bash", "target": "ls", "ok": True, "error_type": ""},
+    Action.STEP_COMPLETED: {"step": 1, "of": 2},
+}
+
+
 def called(trace: str, action: Action = Action.MODEL_CALLED, **facts: Any) -> AddActivity:
-    row = Activity(Clock().now(), trace, Actor.AGENT, action, Entity.MISSION, "r", "", facts)
+    whole = {**WHOLE.get(action, {}), **facts}
+    row = Activity(Clock().now(), trace, Actor.AGENT, action, Entity.MISSION, "r", "", whole)
     return AddActivity(row)
 
 
@@ -68,6 +78,17 @@ def journal_rows(workers: Workers, sql: str) -> list[tuple[Any, ...]]:
     """What the owner of the database reads."""
     with closing(PostgresConnection(workers.address)) as owner:
         return [tuple(row) for row in owner.execute(sql)]
+
+
+@contextmanager
+def unlimited_digits() -> Iterator[None]:
+    """Let this process write numbers that another cannot read."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        yield
+    finally:
+        sys.set_int_max_str_digits(before)
 
 
 def entry(trace: str, seq: int, body: bytes = b"{}") -> AddRecord:
@@ -219,6 +240,45 @@ def test_long_row_and_long_result_are_refused(journal: Journal, workers: Workers
         mine.commit([guard, called("t1", Action.TOOL_CALLED, blanks=" " * 60_000)])
         with pytest.raises(Conflict, match="so much"):
             mine.commit([guard, PutResult("wait", json.dumps("x" * 2 * MB))])
+
+
+REACHED = {"host": "a.example", "port": 443, "verdict": "allowed"} | dict.fromkeys(
+    ("connections", "sent_bytes", "received_bytes"), 1
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"timestamp": f"2026-11-25T{at}Z"} for at in ("10:20:60", "24:00:00", "10:20", "99:00:00")),
+        {"timestamp": "0001-01-01T00:00:00Z"},
+        {"entity_id": "other"},
+        {"agent": "a\nb"},
+        *({"action": Action.STEP_COMPLETED, "metadata": facts} for facts in (
+            {}, {"step": 1}, {"step": "1", "of": 2}, {"step": 1.0, "of": 2}, {"step": -1, "of": 2},
+            {"step": 1, "of": 2, "more": 10**5000}, {"step": 1, "of": 2, "more": [{"a": -1e16}]},
+        )),
+        {"action": Action.FAILURE_DETECTED, "metadata": {"description": "d"}},
+        {"action": Action.GIT_COMMITTED, "metadata": {"branch": "b"}},
+        {"action": Action.MODEL_CALLED, "metadata": {"purpose": "execute", "model": "m"}},
+        {"action": Action.PLAN_DRIFTED, "metadata": {"reason": "Approve it again."}},
+        {"action": Action.TOOL_REFUSED, "metadata": {"tool": "bash", "target": ["ls"]}},
+        *({"action": Action.TOOL_CALLED, "metadata": {**WHOLE[Action.TOOL_CALLED], **facts}} for facts in (
+            {"ok": 1}, {"iteration": "x"}, {"hosts": [REACHED, {}]}, {"hosts": REACHED}, {"hosts": [{**REACHED, "port": ""}]},
+        )),
+    ],
+)  # fmt: skip
+def test_row_that_readers_cannot_read_is_refused(
+    journal: Journal, workers: Workers, change: dict[str, Any]
+) -> None:
+    workers.beat("ann")
+    guard = Guard("t1", handed(journal, workers, "ann", "t1"))
+    journal.commit([PutCase("t1", "r", "running", "{}", 0)])
+    good = called("t1", Action.TOOL_CALLED, hosts=[REACHED]).activity
+    with closing(journal_of(workers, "ann")) as mine, unlimited_digits():
+        mine.commit([guard, AddActivity(good)])
+        with pytest.raises(Conflict, match="no row"):
+            mine.commit([guard, AddActivity(replace(good, **change))])
 
 
 QUESTION = Asked(1, question="Which?", options=("Red", "Blue"), why="Colours.")

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from placet.activity import Action, CommittedRow, Entity
-from placet.errors import ENDS, FailureClass
+from placet.errors import BUGS, ENDS, FailureClass
 from placet.note.paths import Folder, show
 from placet.plan.differences import without_difference
 from placet.wording import counted, dollars, numbered_steps, one_line
@@ -149,10 +149,19 @@ class Story:
     def line(self, row: CommittedRow) -> tuple[Verbosity, str] | None:
         """Return the verbosity and the sentence of a row, None for a row that is not told.
 
-        Never raises, whatever the metadata.
+        Never raises, whatever the row holds: others than placet may have written it.
         """
-        data = row.details
-        who = "" if row.entity_type == Entity.DAEMON or not row.entity_id else f"{row.entity_id}: "
+        subject = "" if row.entity_type == Entity.DAEMON else one_line(row.entity_id)
+        try:
+            told_line = self._told(row, row.details)
+        except BUGS:
+            told_line = (Verbosity.DETAIL, f"{row.action_type}: this row cannot be read")
+        if told_line is None:
+            return None
+        text = textwrap.shorten(told_line[1], MAX_CHARS, placeholder=" …")
+        return told_line[0], f"{subject}: {text}" if subject else text
+
+    def _told(self, row: CommittedRow, data: Mapping[str, Any]) -> tuple[Verbosity, str] | None:
         told_line = self._model(row.action_type, data)
         edited = row.action_type == Action.REQUEST_EDITED
         again = edited and row.trace_id in self.edited
@@ -176,11 +185,7 @@ class Story:
                 Verbosity.DETAIL,
                 f"{row.action_type} {facts(row.action_type, data)}".rstrip(),
             )
-        return (
-            None
-            if told_line is None
-            else (told_line[0], who + textwrap.shorten(told_line[1], MAX_CHARS, placeholder=" …"))
-        )
+        return told_line
 
     def _was_heard(self, reason: str) -> bool:
         line = one_line(reason)

@@ -37,7 +37,7 @@ from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.note.frontmatter import read_note
 from placet.plan.digest import QUESTION_STAMPS, digest, plan_digest
-from placet_board.markdown import seen_name
+from placet_board.markdown import seen, seen_name
 from placet_board.passkeys import signature
 
 _AMOUNT = re.compile(r"[0-9]{1,9}([.][0-9]{1,4})?")
@@ -73,7 +73,9 @@ class Refused:
 
     def typed(self, act: str, name: str, step: int | str = "") -> str:
         """Return what was typed into a field of this button's form."""
-        return self.fields.get(name, "") if self.at(act, step) else ""
+        # a form has CRLF, and a page shows it as such
+        text = self.fields.get(name, "").replace("\r\n", "\n")
+        return text if self.at(act, step) else ""
 
 
 _ON_PAGE = re.compile(
@@ -129,7 +131,7 @@ def form(site: Site, fields: Fields) -> dict[str, Any]:
             note = read_note(text_if_readable(vault, f"System/Templates/{path.name}") or b"")
             text = note.body.strip().removeprefix("# {{title}}").lstrip()
             agent = str(note.meta.get("agent") or "")
-            found.append(RequestTemplate(seen_name(path.stem), text, agent))
+            found.append(RequestTemplate(seen_name(path.stem), seen(text), agent))
     chosen = [one for one in found if one.name == fields.get("template")]
     texts = [_field_text(fields, "text"), *(one.text for one in chosen)]
     return {
@@ -143,7 +145,7 @@ def form(site: Site, fields: Fields) -> dict[str, Any]:
     }
 
 
-VAULT_ITSELF = "."
+FORM_VAULT = "."
 """The value of the form's field for a request about the vault, where there are portals, too."""
 
 
@@ -154,7 +156,7 @@ def ask_for(site: Site, fields: Fields) -> Submitted:
     meta: dict[str, Any] = {
         name: fields[name]
         for name in ("agent", "portal")
-        if fields.get(name, "").strip() not in ("", VAULT_ITSELF)
+        if fields.get(name, "").strip() not in ("", FORM_VAULT)
     }
     if budget := fields.get("budget_usd", "").strip():
         meta["budget_usd"] = float(budget) if _AMOUNT.fullmatch(budget) else budget
@@ -172,12 +174,12 @@ def ask_for(site: Site, fields: Fields) -> Submitted:
 def _approve(site: Site, ident: str, fields: Fields) -> Done:
     case = _with_plan(site, ident, "approve")
     remark = _field_text(fields, "remark")
-    seen = _seen(site, case, fields)
+    read = _seen(site, case, fields)
     signed = signature(site, case, fields)
     remarks = [remark] if remark else []
     if signed:
         must_have_no_remark(remarks)
-    return decide(site, case, "approve", remarks, seen=seen, signature=signed)
+    return decide(site, case, "approve", remarks, seen=read, signature=signed)
 
 
 def _reject(site: Site, ident: str, fields: Fields) -> Done:
@@ -191,8 +193,8 @@ def _revise(site: Site, ident: str, fields: Fields) -> Done:
     case = site.case(ident)
     must_allow(case, "revise")
     comment = _field_text(fields, "comment")
-    seen = _seen(site, case, fields)
-    return decide(site, case, "revise", [_at_step(fields, comment)] if comment else [], seen=seen)
+    read = _seen(site, case, fields)
+    return decide(site, case, "revise", [_at_step(fields, comment)] if comment else [], seen=read)
 
 
 def _comment(site: Site, ident: str, fields: Fields) -> Done:
@@ -239,8 +241,8 @@ def _closed(site: Site, case: Case) -> UserError:
 
 def _widen(site: Site, ident: str, fields: Fields) -> Done:
     case = _wider(site, ident)
-    seen = _seen_wider(site, case, fields)
-    return decide(site, case, "approve", seen=seen, signature=signature(site, case, fields))
+    read = _seen_wider(site, case, fields)
+    return decide(site, case, "approve", seen=read, signature=signature(site, case, fields))
 
 
 def _refuse(site: Site, ident: str, fields: Fields) -> Done:

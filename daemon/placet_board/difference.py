@@ -188,7 +188,7 @@ def _parts(lines: Sequence[str]) -> Iterator[_Part]:
         if line.startswith("diff --git "):
             if part is not None:
                 yield part
-            part = _Part(line.rpartition(" b/")[2])
+            part = _Part(_name(line.removeprefix("diff --git ")))
         elif part is None:
             continue
         elif part.body or line.startswith("@@"):
@@ -201,6 +201,12 @@ def _parts(lines: Sequence[str]) -> Iterator[_Part]:
             part.is_binary = True
     if part is not None:
         yield part
+
+
+def _name(both: str) -> str:
+    """Return the path in `a/PATH b/PATH`; git shows no renames, and quotes both or neither."""
+    half = both[(len(both) + 1) // 2 :]
+    return half.strip('"').removeprefix("b/")
 
 
 def _file(

@@ -343,6 +343,8 @@ def _minutes(minutes: float) -> str:
 
 
 def _dollars(usd: float) -> str:
+    if 0 < usd < 0.0001:
+        return "less than $0.0001"
     return f"${usd:,.2f}" if usd >= 0.1 or not usd else f"${usd:.4f}".rstrip("0")
 
 

@@ -434,7 +434,7 @@ def _user_error(error: PlacetError | OSError) -> tuple[UserError, int]:
 def _not_done(board: Board, request: Request, error: UserError, code: int) -> Response:
     """Return the page about what could not be done, with the text that you typed."""
     typed = [
-        text
+        text.replace("\r\n", "\n")
         for name, text in (_fields(request) if request.method == "POST" else {}).items()
         if name in TYPED and text.strip()
     ]

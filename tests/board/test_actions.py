@@ -189,6 +189,9 @@ def test_refusal_stays_at_its_button(tmp_path: Path) -> None:
         answer = browser.press("say-hello", "comment", step="1", comment="Keep it &lt;short")
         assert "The daemon is not running" in answer.text
         assert "Keep it &amp;lt;short" in answer.text
+        words = "one\r\ntwo 👩\u200d💻"  # as a form has it
+        answer = browser.press("say-hello", "comment", step="1", comment=words)
+        assert ">one\ntwo 👩\u200d💻</pre>" in answer.text
 
 
 def test_late_act_says_what_helps_on_the_page(tmp_path: Path) -> None:

@@ -51,6 +51,23 @@ def binary(name: str, before: str, after: str) -> str:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "shown", "coloured"),
+    [("a b/c.py", "a b/c.py", True), ("x b/x b/y.txt", "x b/x b/y.txt", False)],
+)
+def test_file_is_named_as_it_is(name: str, shown: str, coloured: bool) -> None:
+    text = new_file(name, 1, "import os  # {n}")
+    (file,) = patch_of(Difference(text, {})).files
+    assert (file.name, "<span" in str(file.lines[-1].html)) == (shown, coloured)
+
+
+def test_quoted_name_has_its_colours() -> None:
+    text = new_file("x", 1, "import os").replace("a/x b/x", r'"a/\303\274.py" "b/\303\274.py"')
+    (file,) = patch_of(Difference(text, {})).files
+    assert file.name == r"\303\274.py"
+    assert "<span" in str(file.lines[-1].html)
+
+
 def test_difference_takes_no_style_of_other_parts() -> None:
     css = (FILES / "static/board.css").read_text()
     text = new_file("x.sh", 1).replace("index", "old mode 100644\nindex") + "\\ No newline\n"

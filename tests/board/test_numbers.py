@@ -103,6 +103,14 @@ def test_limit_is_a_line_unless_far_away() -> None:
     assert tuple(sorted(MINUTES)) == MINUTES
 
 
+@pytest.mark.parametrize(
+    ("usd", "shown"),
+    [(0, "$0.00"), (0.00004, "less than $0.0001"), (0.0120, "$0.012"), (1234.5, "$1,234.50")],
+)
+def test_dollars_are_readable(usd: float, shown: str) -> None:
+    assert KINDS["cost"].tell(usd) == shown
+
+
 def test_cost_names_limit_and_price_of_a_mission(vault: TestVault) -> None:
     charts = Counted().numbers(vault.db, Slice(30), 5.0).charts
     (cost,) = (chart for chart in charts if chart.key == "cost")

@@ -83,7 +83,7 @@ def test_review_shows_dangers_and_approves(tmp_path: Path, is_running: bool) -> 
             for piece in ("plan, revision 1", "write     **", "network   no", "1. Write it"):
                 assert piece in shown, piece
             someone.types("a")
-            said = someone.sees("nothing waits for you")
+            said = someone.sees("no decision waits for you")
             answer = (
                 "placet: approved: "  # the mission may have ended by then
                 if is_running
@@ -236,7 +236,7 @@ def test_a_wider_scope_is_decided_on(tmp_path: Path, letter: str) -> None:
         shown = someone.sees("say-hello [")
         assert shown.index("+ write    test_hello.py") < shown.index("The greeting has a test.")
         someone.types(letter, *(["no tests"] if letter == "r" else []))
-        someone.sees("nothing waits for you")
+        someone.sees("no decision waits for you")
         assert someone.ends() == 0
     vault.here()
     row = told(vault, "plan.amended" if letter == "a" else "plan.amendment_rejected")

@@ -16,6 +16,7 @@ from looping import Fake, bare_vault, greeter, looping
 from placet.case.life_cycle import State
 from placet.cli import screen
 from placet.cli.screen import status_screen
+from placet.client import cases
 from placet.client.cases import (
     Progress,
     Status,
@@ -63,6 +64,14 @@ def test_json_output_keeps_all_keys(known: TestVault) -> None:
         *(ident for ident, case in cases.items() if case["state"] == "completed"),
     ]
     assert show(known.site, "one").estimate is None
+
+
+def test_old_branch_still_waits_to_be_merged(
+    known: TestVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = plans(known.site)
+    monkeypatch.setattr(cases, "LATEST", 0)
+    assert [one.request_id for one in plans(known.site)] == [one.request_id for one in before]
 
 
 def test_cases_ended_before_yesterday_are_counted(

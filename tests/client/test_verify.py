@@ -416,6 +416,15 @@ def test_merge_that_brings_more_history_does_not_hold(done: Done) -> None:
     assert "does not change exactly" in why_not(done, at)
 
 
+def test_branch_named_like_a_commit_is_not_that_commit(done: Done) -> None:
+    done.write()
+    git(done.folder, "checkout", "-q", "main")
+    at = _squashed(done)
+    other = done.step(lambda top: write(top, {"x.txt": "x\n"}), own=False)
+    git(done.folder, "update-ref", f"refs/heads/{at}", other)
+    assert verified(done, at).merged == at
+
+
 def test_commit_after_the_mission_does_not_hold(done: Done) -> None:
     done.write()
     repo = open_repo(done.folder)

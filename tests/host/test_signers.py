@@ -117,6 +117,12 @@ def test_ssh_keygen_may_be_missing_or_hang(
         verify(TEXT, armour, parse_signers(line_of(key).encode()))
 
 
+def test_daemon_key_is_unknown_without_ssh_keygen(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / signers.DAEMON_KEY).write_text("a key")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert signers.daemon_public_key(tmp_path) == b""
+
+
 def test_old_ssh_keygen_is_named(tmp_path: Path, monkeypatch) -> None:
     assert keygen_problem() == ""
     (tmp_path / "ssh-keygen").write_text("#!/bin/sh\necho Unsupported operation >&2\nexit 1\n")

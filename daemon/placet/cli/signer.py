@@ -20,6 +20,7 @@ from placet.client.signing import (
     to_accept,
 )
 from placet.client.site import Site
+from placet.client.texts import harmless
 from placet.note.paths import show as visible
 from placet.plan.allowed_signers import Signer, as_text
 
@@ -52,7 +53,8 @@ def signer_list_command(site: Site, lines: bool, as_json: bool) -> None:
     found = accepted_signers(site)
     own = daemon_signer(site)
     if lines:
-        click.echo(as_text(found).decode() + (own.line(OF_RECEIPTS) if own else ""))
+        text = as_text(found).decode() + (own.line(OF_RECEIPTS) if own else "")
+        click.echo(harmless(text))
         return
     facts = [
         {"name": one.name, "key": one.fingerprint, "origin": one.origin, "comment": one.comment}

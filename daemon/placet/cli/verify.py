@@ -66,9 +66,9 @@ def verify_command(
             exit_code=2,
         ) from error
     repo, rev, case = _place(site, receipt, repository)
-    its = (case.trace_id, case.outcome.branch) if case is not None else ("", "")
+    trace_id, branch = (case.trace_id, case.outcome.branch) if case is not None else ("", "")
     try:
-        found = verify_receipt(repo, rev, listed, merged, trace_id=its[0], branch=its[1])
+        found = verify_receipt(repo, rev, listed, merged, trace_id=trace_id, branch=branch)
     except NotHeld as why:
         out(f"Does not hold: {why}", {"holds": False, "why": str(why)}, as_json=as_json)
         sys.exit(1)

@@ -97,7 +97,10 @@ def _decisions(site: Site) -> list[CaseLine]:
     return [one for one in plans(site) if one.is_for_review]
 
 
-_LEFT = ("nothing waits for you", "one decision still waits for you")
+_LEFT = (
+    "no decision waits for you. To see what else does: placet plans",
+    "one decision still waits for you",
+)
 
 
 def _name(line: CaseLine) -> tuple[Any, ...]:

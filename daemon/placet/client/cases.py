@@ -547,6 +547,8 @@ def waits_for_model(reader: Reader) -> ModelWait | None:
 
 LATEST = 20
 """Maximum of cases that are over, the last ones of each state."""
+MOST_WATCHED = 100
+"""Maximum of finished cases with an unmerged or dropped branch that are read, the last ones."""
 
 
 def status(site: Site) -> Status:
@@ -623,14 +625,20 @@ def _waiting(intent: Intent) -> WaitingIntent:
 def _latest(reader: Reader, traces: Collection[str], paths: Collection[str]) -> list[Case]:
     """Return the cases to show.
 
-    They are open, have a note at one of `paths`, are among the last ended, or one of `traces`.
+    They are open, have a note at one of `paths` or a branch to merge, are among the last ended, or
+    one of `traces`.
     """
     rows = {
         *reader.cases(*OPEN),
         *(row for over in OVER for row in reader.latest_cases(over, LATEST)),
         *reader.cases_of(traces, paths),
     }
-    return [CASE_JSON.validate_json(row.body) for row in sorted(rows, key=lambda row: row.trace_id)]
+    found = {row.trace_id: CASE_JSON.validate_json(row.body) for row in rows}
+    for row in reader.latest_watched(MOST_WATCHED):
+        case = CASE_JSON.validate_json(row.body)
+        if case.state is State.COMPLETED and case.branch and not case.branch.became:
+            found[row.trace_id] = case
+    return [found[trace_id] for trace_id in sorted(found)]
 
 
 def ended_about(site: Site, text: str, known: Collection[str]) -> list[CaseLine]:

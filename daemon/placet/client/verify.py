@@ -70,10 +70,10 @@ def verify_receipt(
         repo, rev, f"Name the repository: --repository DIR. Or fetch its receipts: {fetch}"
     )
     merged = ""
-    if at is not None:  # a tag of the same name would hide a branch
-        merged = resolve(repo, f"refs/heads/{at}") or _commit(
-            repo, at, "See the names of commits: git log"
-        )
+    if at is not None:
+        # a tag would hide a branch of the same name, and a branch the commit that it is named for
+        branch_tip = None if FULL_COMMIT.fullmatch(at) else resolve(repo, f"refs/heads/{at}")
+        merged = branch_tip or _commit(repo, at, "See the names of commits: git log")
     people, daemons = _trusted(listed)
     try:
         files = receipt_files(repo, commit)
@@ -87,7 +87,7 @@ def verify_receipt(
         _must(
             ends in (None, receipt.tip),
             f"{show(branch)} ends at {str(ends)[:12]}, the mission at {receipt.tip[:12]}: look at "
-            "what was added, then verify the receipt by its name.",
+            f"what was added, then: placet verify {rev}",
         )
         if merged:
             _must_be_same(repo, merged, receipt, scope)

@@ -254,6 +254,15 @@ class Reader:
             (state, limit),
         )
 
+    def latest_watched(self, limit: int) -> tuple[CaseRow, ...]:
+        """Return the last decided cases with branches that people may merge or drop."""
+        return _cases(
+            self.connection,
+            "trace_id IN "
+            "(SELECT trace_id FROM cases WHERE watched ORDER BY updated_at DESC LIMIT ?)",
+            (limit,),
+        )
+
     def cases_about(
         self, states: Collection[str], words: Sequence[str], limit: int
     ) -> tuple[CaseRow, ...]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,11 @@ def test_git_commands_of_process_share_one_login(served: SshServer, tmp_path: Pa
 
 
 def test_next_process_ends_connections_of_killed_one(served: SshServer, tmp_path: Path) -> None:
-    with use(served, tmp_path, "wait") as killed, use(served, tmp_path, "wait") as living:
-        gone, kept = place_of(killed), place_of(living)
+    with ExitStack() as stack:  # one after the other: both push the same reference
+        killed = stack.enter_context(use(served, tmp_path, "wait"))
+        gone = place_of(killed)
+        living = stack.enter_context(use(served, tmp_path, "wait"))
+        kept = place_of(living)
         killed.kill()
         killed.wait()
         for one in (gone, kept):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -26,7 +26,7 @@ from placet.codec import sha256
 from placet.note.box import find_box, without_box
 from placet.note.box import with_box as boxed
 from placet.note.escape import bounded, code, codes, link, sentence, warning_callout
-from placet.note.frontmatter import Frontmatter, new_note, read_note
+from placet.note.frontmatter import Frontmatter, Note, new_note, read_note
 from placet.note.hidden_text import find_unseen
 from placet.note.paths import Folder
 from placet.plan.comments import REMARKS
@@ -36,7 +36,7 @@ from placet.plan.hosts import NEEDS_LEVEL_3
 from placet.plan.left_out import contradictions, left_out
 from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess
 from placet.plan.parse import PlanProblems, parse_plan
-from placet.plan.plan import agent_steps
+from placet.plan.plan import Plan, agent_steps
 from placet.plan.scope import Scope
 from placet.wording import counted
 
@@ -152,9 +152,6 @@ _BOXES: Mapping[State, tuple[str, str, tuple[str, ...]]] = {
 APPROVED_STATES = frozenset({State.APPROVED, State.RUNNING, State.COMPLETED})
 """The states of a case whose plan is approved, or was."""
 _AFTER_FAILURE = (_APPROVE_AGAIN, *HOW_TO_REVIEW[1:], _NEW_PLAN)
-_MAY, _CANNOT_RUN = "It may ", "placet cannot run this plan: "
-_OF_SCOPE = ("**", _MAY, _CANNOT_RUN)
-"""How the lines begin that say what the scope allows, and what is left out of it."""
 _MARK_CHARS = 6  # a typed line has a known mark once in 10^5 notes
 _MARKS_KEPT = 12_000
 """Characters of marks: two boxes of 200 scope entries with five dangers each."""
@@ -319,25 +316,19 @@ def box_is_current(raw: bytes, what: WriteBox) -> bool:
 def box_lines(raw: bytes, what: WriteBox) -> tuple[str, ...]:
     """Return the lines of the box for the text of this note."""
     note = read_note(raw)
-    text, complexity = without_box(note.body), complexity_in(note.meta)
-    allowed, unseen = _about(text, complexity, what.day_usd, what.command_notes)
-    at = allowed.index("") if "" in allowed else len(allowed)  # dangers follow
-    first = [*allowed[at:], ""] if allowed[at:] else []
+    about = _about_note(note, what)
+    dangers = ["", *about.dangers, ""] if about.dangers else []
     lacks = sentence(" ".join(what.about_worktree))
     known = [f"**The worktree**: {lacks}"] if lacks else []
-    facts = [*first, *allowed[:at], _place(note.meta, what), *known, ""]
-    lines = [*head_lines(what), *(f"> {line}".rstrip() for line in facts)]
-    return (*lines, *(f"> - {line}" for line in what.below), *unseen)
+    problem = [about.problem] if about.problem else []
+    plain = [*about.scope, *about.cautions, *problem, _place(note.meta, what), *known, ""]
+    lines = [*head_lines(what), *(f"> {line}".rstrip() for line in [*dangers, *plain])]
+    return (*lines, *(f"> - {line}" for line in what.below), *about.unseen)
 
 
 def cautions(raw: bytes, what: WriteBox) -> list[str]:
     """Return what the box says besides the scope: how far its commands go, what they lack."""
-    note = read_note(raw)
-    lines, _ = _about(
-        without_box(note.body), complexity_in(note.meta), what.day_usd, what.command_notes
-    )
-    plain = lines[: lines.index("")] if "" in lines else lines
-    return [one for one in plain if not one.startswith(_OF_SCOPE)] + [*what.about_worktree]
+    return [*_about_note(read_note(raw), what).cautions, *what.about_worktree]
 
 
 def where_it_works(raw: bytes, what: WriteBox) -> str:
@@ -423,68 +414,91 @@ def _paths(scope: Scope) -> int:
     return sum(not pattern.startswith("!") for pattern in scope.write)
 
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What a box says of a plan's text, in lines."""
+
+    scope: Sequence[str] = ()
+    """What it permits, and what is left out of it."""
+    cautions: Sequence[str] = ()
+    """How far its commands go, and what they lack."""
+    dangers: Sequence[str] = ()
+    problem: str = ""
+    """Why it cannot run."""
+    unseen: Sequence[str] = ()
+    """The warning about what reading view hides of it, with its marks of a quote."""
+
+
+def _about_note(note: Note, what: WriteBox) -> _About:
+    text, complexity = without_box(note.body), complexity_in(note.meta)
+    return _about(text, complexity, what.day_usd, what.command_notes)
+
+
 @lru_cache(maxsize=256)  # a look compares the boxes of all plans in the watched folders
 def _about(
     text: str, complexity: Complexity, day_usd: Decimal, command_notes: tuple[str, ...]
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return what a plan's text allows, and the warning about what reading view hides of it."""
-    lines: list[str] = []
+) -> _About:
+    about = _About()
     try:
         plan = parse_plan(text)
         if excess := plan_excess(plan):
             problem = excess[0]
         else:
             cap = iteration_cap(complexity, plan.scope.max_iterations, agent_steps(plan.steps))
-            names_tools = plan.tools or plan.scope.tools is not None
-            deletes = "delete_file" in plan.tools or not names_tools
-            summary, *rest = _permissions(plan.scope, cap, day_usd, deletes=deletes)
-            steps = agent_steps([step for _, step in plan.kept])
-            if cap < steps:
-                few = f"At most {counted(cap, 'iteration')} for {counted(steps, 'step')}"
-                rest.insert(1, f"{few}: the mission may stop before it is done.")
-            if plan.scope.run or plan.scope.shell:
-                needed = plan.scope.hosts
-                notes = [one for one in command_notes if needed or one != NEEDS_LEVEL_3]
-                rest = [*rest[:1], *notes, *rest[1:]]
-            left_out_text = left_out(plan)
-            lines += [
-                summary,
-                *([f"**Left out**: {left_out_text}."] if left_out_text else []),
-                *rest,
-            ]
+            about = _About(
+                _permissions(plan, cap, day_usd),
+                _cautions(plan, cap, command_notes),
+                danger_lines(plan.scope),
+            )
             problem = next(iter(contradictions(plan)), "")
     except PlanProblems as found:
         problem = found.problems[0].message
-    if problem:
-        lines.append(f"{_CANNOT_RUN}{sentence(problem)}")
     unseen = find_unseen(text[:MAX_NOTE_CHARACTERS])
     warning = warning_callout(unseen).split("\n") if unseen else []
-    return lines, [">", *(f"> {line}" for line in warning)] if warning else []
+    return replace(
+        about,
+        problem=f"placet cannot run this plan: {sentence(problem)}" if problem else "",
+        unseen=[">", *(f"> {line}" for line in warning)] if warning else [],
+    )
 
 
-def _permissions(scope: Scope, iterations: int, day_usd: Decimal, *, deletes: bool) -> list[str]:
-    """Return what a scope permits as lines of a box, with what is dangerous in it.
+def _permissions(plan: Plan, iterations: int, day_usd: Decimal) -> list[str]:
+    """Return what a plan permits as lines of a box.
 
-    `day_usd` was the limit of a day's work when the plan was written, 0 for none. `deletes`: the
-    plan has the tool that deletes files.
+    `day_usd` was the limit of a day's work when the plan was written, 0 for none.
     """
+    scope = plan.scope
     cost = f"${day_usd:f} a day for all work (when planned)" if day_usd else "no limit"
     if scope.budget_usd is not None:
         cost = f"at most ${scope.budget_usd}"
     runs = _first_codes([shlex.join(argv) for argv in scope.run])
     if scope.run:  # an entry is a beginning, whatever its last word is
         runs += f" ({'each ' if len(scope.run) > 1 else ''}with any further words)"
+    names_tools = plan.tools or scope.tools is not None
+    deletes = "delete_file" in plan.tools or not names_tools
     writes = "write and delete" if deletes and scope.write else "write"
-    lines = [
+    left_out_text = left_out(plan)
+    return [
         f"**{scope_in_short(scope, iterations)}**",
-        f"{_MAY}{writes} {_first_codes(scope.write)}; run {runs}; cost: {cost}.",
+        *([f"**Left out**: {left_out_text}."] if left_out_text else []),
+        f"It may {writes} {_first_codes(scope.write)}; run {runs}; cost: {cost}.",
     ]
+
+
+def _cautions(plan: Plan, iterations: int, command_notes: Sequence[str]) -> list[str]:
+    scope, lines = plan.scope, list[str]()
+    if scope.run or scope.shell:
+        lines += [one for one in command_notes if scope.hosts or one != NEEDS_LEVEL_3]
+    steps = agent_steps([step for _, step in plan.kept])
+    if iterations < steps:
+        few = f"At most {counted(iterations, 'iteration')} for {counted(steps, 'step')}"
+        lines.append(f"{few}: the mission may stop before it is done.")
     if scope.write and (scope.run or scope.shell):
         lines.append(
             "This plan may change code that its commands run: assume that any code can run in the "
             "sandbox. Commands can also change files outside `write`; placet does not commit those."
         )
-    return lines + danger_lines(scope)
+    return lines
 
 
 MAX_LISTED = 6
@@ -504,8 +518,8 @@ def _first_codes(texts: Sequence[str]) -> str:
 
 
 def danger_lines(scope: Scope) -> list[str]:
-    """Return what is dangerous in a scope as a callout below a blank line; nothing without it."""
+    """Return what is dangerous in a scope as a callout; nothing without it."""
     risky = dangers(scope)
     if not risky:
         return []
-    return ["", "> [!danger] Look twice at the scope", *(f"> - {one}" for one in risky)]
+    return ["> [!danger] Look twice at the scope", *(f"> - {one}" for one in risky)]

@@ -137,7 +137,7 @@ def amendment_note(
         "",
         f"**Why**: {with_code(asked.why)}",
         "",
-        *danger_lines(wider),
+        *(["", *risks] if (risks := danger_lines(wider)) else []),
         "",
     ]
     return new_note(keys, with_box("\n".join(lines), box), asked.frontmatter)

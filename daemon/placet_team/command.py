@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
@@ -58,21 +58,20 @@ def team_command() -> None:
 @click.option("--worker", metavar="NAME", default="", help="Let in a worker of this name.")
 @click.option(
     "--labels",
-    default=ANY,
-    show_default=True,
+    default="",
     metavar="A,B",
-    help="Labels of the portals whose work it takes; `any` is that of portals without one.",
+    help="Labels of the portals whose work it takes: `any`, that of portals without one, for a "
+    "new worker.",
 )
 @click.option(
     "--slots",
     type=click.IntRange(1, 64),
-    default=SLOTS,
-    show_default=True,
-    help="Pieces of work that the worker does at once; it may have 2 connections for each, and 4.",
+    help=f"Pieces of work that it does at once: {SLOTS} for a new worker. It may have 2 "
+    "connections for each, and 4.",
 )
 @site_option
 def team_init_command(
-    site: Site, address: str, remote: str, worker: str, labels: str, slots: int
+    site: Site, address: str, remote: str, worker: str, labels: str, slots: int | None
 ) -> None:
     """Create the journal's tables in the database at ADDRESS, and set it in System/placet.toml.
 
@@ -104,8 +103,12 @@ def team_init_command(
             f"{roles}\nThen run placet team init again."
         )
     if worker:
-        say(f"{worker} takes the work of {labels}. A running worker uses this from its next start.")
-        click.echo(let_in(address, checked_name(worker), checked_labels(labels), slots))
+        found = let_in(address, checked_name(worker), checked_labels(labels), slots)
+        what = (
+            f"{worker} takes the work of {found.labels}, {counted(found.slots, 'piece')} at once."
+        )
+        say(f"{what} A running worker uses this from its next start.")
+        click.echo(found.sql)
     settings: dict[Key, Any] = {("team", "database"): address} if given else {}
     if remote:
         settings["team", "work_remote"] = str(_made_remote(remote))
@@ -127,12 +130,27 @@ def _create_team_tables(site: Site, address: str) -> tuple[str, ...]:
     return missing
 
 
+_LET_IN = """INSERT INTO team_workers AS w (name, labels, slots) VALUES (?, ?, ?)
+  ON CONFLICT (name) DO UPDATE
+    SET labels = coalesce(nullif(?, ''), w.labels), slots = coalesce(?, w.slots)
+  RETURNING labels, slots"""
 _MAY_ALL = """SELECT 1 FROM pg_roles, pg_namespace WHERE rolname = ? AND nspname = 'placet'
   AND (rolsuper OR pg_has_role(rolname, nspowner, 'MEMBER'))"""
 
 
-def let_in(address: str, name: str, labels: str, slots: int = SLOTS) -> str:
-    """Let a worker in, or change its labels and slots; return the SQL for its role.
+@dataclass(frozen=True, slots=True)
+class LetIn:
+    """A worker that was let in, and the SQL for its role."""
+
+    labels: str
+    slots: int
+    sql: str
+
+
+def let_in(address: str, name: str, labels: str = "", slots: int | None = None) -> LetIn:
+    """Let a worker in, or change its labels and slots.
+
+    Without `labels` or `slots` it keeps those that it has.
 
     The owner of the tables is a member of the role, so that it can end its sessions.
     """
@@ -143,11 +161,9 @@ def let_in(address: str, name: str, labels: str, slots: int = SLOTS) -> str:
                 "Choose another name: placet team init --worker NAME",
                 exit_code=2,
             )
-        connection.execute(
-            "INSERT INTO team_workers (name, labels, slots) VALUES (?, ?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET labels = excluded.labels, slots = excluded.slots",
-            (name, labels, slots),
-        )
+        labels, slots = connection.execute(
+            _LET_IN, (name, labels or ANY, slots or SLOTS, labels, slots)
+        ).fetchone()
         owner, exists = connection.execute(
             "SELECT current_user, EXISTS (SELECT FROM pg_roles WHERE rolname = ?)", (name,)
         ).fetchone()
@@ -155,13 +171,14 @@ def let_in(address: str, name: str, labels: str, slots: int = SLOTS) -> str:
     role = (
         f'ALTER {can};\nGRANT "{name}" TO "{owner}";' if exists else f'CREATE {can} ROLE "{owner}";'
     )
-    return (
+    sql = (
         f"{role}\n"
         f'GRANT {WORKER} TO "{name}";\n'
         f"ALTER ROLE \"{name}\" SET temp_file_limit = '64MB';\n"
         "REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea)"
         " FROM PUBLIC;"
     )
+    return LetIn(labels, slots, sql)
 
 
 def checked_name(name: str) -> str:
@@ -176,7 +193,12 @@ def checked_name(name: str) -> str:
 
 
 def checked_labels(labels: str) -> str:
-    """Return labels as the database stores them; raises UserError (exit code 2) for bad ones."""
+    """Return labels as the database stores them, "" for none.
+
+    Raises UserError (exit code 2) for bad ones.
+    """
+    if not labels:
+        return ""
     found = list(dict.fromkeys(one.strip() for one in labels.split(",") if one.strip()))
     bad = [one for one in found if not re.fullmatch("[A-Za-z0-9_-]{1,30}", one)]
     if bad or not found:
@@ -321,4 +343,6 @@ def _commit(site: Site, name: str, change: Change) -> None:
         try:
             made.commit([change])
         except Conflict as error:
-            raise UserError(f"The worker {name} has just ended.", "placet team workers") from error
+            raise UserError(
+                f"There is no worker {name} any more.", "See them: placet team workers"
+            ) from error

@@ -171,7 +171,7 @@ def let_in(server: pgkit.Server, address: str, name: str, labels: str = "any") -
     Return its address.
     """
     database = address.rpartition("/")[2].partition("?")[0]
-    sql = insert_worker(address, name, labels, slots=64)  # roles are those of all tests
+    sql = insert_worker(address, name, labels, slots=64).sql  # roles are those of all tests
     create, rest = sql.split("\n", 1)
     make = f"DO $$ BEGIN {create} EXCEPTION WHEN duplicate_object THEN NULL; END $$"
     server.sql(f"{make};\n{rest}", database)

@@ -158,8 +158,19 @@ def test_tables_without_slots_are_upgraded(workers: Workers, address: str) -> No
     assert journal_rows(workers, "SELECT name, slots FROM team_workers") == [("ann", 2)]
 
 
+def test_worker_let_in_again_keeps_what_it_has(workers: Workers, address: str) -> None:
+    new, first = let_in(address, "fay"), let_in(address, "fay", "gpu", slots=5)
+    again = let_in(address, "fay")
+    assert [(one.labels, one.slots) for one in (new, first, again)] == [
+        ("any", 2),
+        ("gpu", 5),
+        ("gpu", 5),
+    ]
+    assert "CONNECTION LIMIT 14" in again.sql
+
+
 def test_role_has_few_connections(workers: Workers, address: str) -> None:
-    workers.server.sql(let_in(address, "few", "any", slots=1), address.rpartition("/")[2])
+    workers.server.sql(let_in(address, "few", slots=1).sql, address.rpartition("/")[2])
     theirs = address.replace("//placet@", "//few@")
     opened = [PostgresConnection(theirs) for _ in range(6)]
     with pytest.raises(DatabaseAway, match="too many connections for role"):
@@ -493,6 +504,22 @@ def test_old_transaction_is_ended_though_nobody_waits(
             ann.execute("SELECT 1")
         young.execute("SELECT 1")
     assert re.match(r"Ended a session: the session \d+ of the worker ann has kept a tr", said[0])
+
+
+def test_session_that_is_over_is_not_said(workers: Workers, address: str) -> None:
+    gone = Blocker(0, "ann", is_worker=True, open_s=60.0, waiting=0)  # no session has this number
+    said, looks = list[str](), list[int]()
+
+    def old(*_: object) -> list[Blocker]:
+        looks.append(1)
+        return [gone]
+
+    with (
+        patch("placet_team.blockers.old_sessions", old),
+        watched(address, 0.3, said.append),
+    ):
+        until(lambda: len(looks) > 1, "two looks", 20)
+    assert said == []
 
 
 def test_watch_outlives_sessions_of_unknown_age_and_errors(

@@ -33,6 +33,11 @@ class Blocker:
     open_s: float | None
     waiting: int
 
+    @property
+    def session(self) -> tuple[int, str]:
+        """What tells it from others: its number may be another user's session by now."""
+        return self.pid, self.user
+
     def __str__(self) -> str:
         whose = f"worker {self.user}" if self.is_worker else f"database user {self.user}"
         how_long = "an unknown time" if self.open_s is None else age(self.open_s)
@@ -89,7 +94,7 @@ def watched(address: str, lease_s: float, say: Callable[[str], None]) -> Iterato
     over = threading.Event()
 
     def watch() -> None:
-        told = set[int]()
+        told = set[tuple[int, str]]()
         while not over.wait(lease_s / _LOOKS):
             with (
                 suppress(DatabaseAway, psycopg.Error),
@@ -97,13 +102,13 @@ def watched(address: str, lease_s: float, say: Callable[[str], None]) -> Iterato
             ):
                 for one in old_sessions(connection, lease_s):
                     is_ended, said = _ended(connection, one)
-                    if is_ended or one.pid not in told:
+                    if said and (is_ended or one.session not in told):
                         say(said)
-                    told.add(one.pid)
+                    told.add(one.session)
                 for one in blockers(connection):
-                    if one.pid not in told:
+                    if one.session not in told:
                         say(f"The journal is blocked: {one}.")
-                    told.add(one.pid)
+                    told.add(one.session)
 
     thread = threading.Thread(target=watch, name="blockers", daemon=True)
     thread.start()
@@ -115,9 +120,10 @@ def watched(address: str, lease_s: float, say: Callable[[str], None]) -> Iterato
 
 
 def _ended(connection: Connection, one: Blocker) -> tuple[bool, str]:
-    """End a session; return whether that was allowed, and what to say."""
+    """End a session; return whether that was allowed, and what to say: "" if it was over."""
     try:
-        connection.execute(_END, (one.pid, one.user))
+        if connection.execute(_END, one.session).fetchone() is None:
+            return True, ""
     except psycopg.errors.InsufficientPrivilege:
         return False, (
             f"A worker's transaction is too old: {one}. placet may not end that session. As an "
@@ -128,4 +134,3 @@ def _ended(connection: Connection, one: Blocker) -> tuple[bool, str]:
 
 
 _END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND usename = ?"
-"""The number may be another session's by now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from placet.activity import Action
 from placet.agent.mission import run_mission
 from placet.agent.mission_end import failed_result
 from placet.agent.ports import Ports
@@ -28,6 +29,7 @@ from placet.git.repository import head, identity
 from placet.git.run import GitError, Repo, RepositoryChanged
 from placet.git.worktree import add_worktree
 from placet.journal.writes import BodyDamaged, Guard
+from placet.loop.work import MAX_ROWS
 from placet.plan.statement import FULL_COMMIT
 from placet_team.branch_checks import Allowed, BranchRefused, check_branch
 from placet_team.git_fetching import (
@@ -64,6 +66,7 @@ def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionR
                 _fetch(ports, mission, record, to)
         except (BranchRefused, RepositoryChanged) as error:
             stopped = not_taken(ports, mission, record, error, to)
+            stopped = replace(stopped, worker=_last_worker(ports, case))
             record.settle(ENDED, stopped)
             ports.journal.commit([guard, *drop])
             clear_remote(ports, case, to.values())
@@ -86,7 +89,15 @@ def run_mission_here(ports: Ports, mission: Mission, cancel: Cancel) -> MissionR
     repo, place = repository(ports, case.request.portal, record), record.get(PLACE)
     names = [] if place is None else [f"refs/heads/{place.branch}", *refs(case, place.name)]
     ended = checked_here(ports, mission, record, repo, refs_at(repo, names), ended)
-    return replace(ended, worker=away.worker if away else "")
+    return replace(ended, worker=_last_worker(ports, case))
+
+
+def _last_worker(ports: Ports, case: Case) -> str:
+    """Return the last worker that had a case's work, empty if the journal names none."""
+    with ports.journal.ask() as reader:
+        rows = reader.activity(case.trace_id, limit=MAX_ROWS, newest=True)
+    held = (row.details for row in reversed(rows) if row.action_type == Action.LEASE_ACQUIRED)
+    return next((str(facts["worker"]) for facts in held if "worker" in facts), "")
 
 
 def _fetch(ports: Ports, mission: Mission, record: Record, to: Mapping[str, str]) -> None:

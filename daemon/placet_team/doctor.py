@@ -63,7 +63,7 @@ def team_lines(site: Site, config: Config) -> Iterator[Finding]:
     except DatabaseAway as error:
         helps = "Check that it runs, and that pg_hba.conf and firewalls let this machine in."
         if "timeout" in str(error):
-            helps = "A session keeps a table locked. Look at pg_locks and pg_stat_activity."
+            helps = "A session keeps a table locked. To see whose: placet team status"
         yield finding("database", "bad", f"{shown(address)} cannot be reached: {error}", helps)
 
 
@@ -153,33 +153,37 @@ def _rights(connection: PostgresConnection) -> Iterator[Finding]:
         again = (
             f"As an administrator of the server, run the SQL of: placet team init --worker {name}"
         )
-        found = [
+        found: list[tuple[object, Verdict, str, str]] = [
             (
                 table,
+                "bad",
                 f"the worker {name} may write the table {table}, so do not trust its work",
                 f'As the owner: REVOKE ALL ON ALL TABLES IN SCHEMA placet FROM "{name}". The role '
                 "must own nothing and must not be a superuser.",
             ),
             (
                 makes_temporary,
+                "warn",
                 f"the worker {name} may make temporary tables, and fill the database's disk",
                 "As the database's owner: REVOKE TEMPORARY ON DATABASE … FROM PUBLIC",
             ),
             (
                 makes_objects,
+                "warn",
                 f"the worker {name} may make large objects, and fill the database's disk",
                 again,
             ),
             (
                 is_foreign,
+                "warn",
                 f"placet cannot end sessions of the worker {name} that block the journal",
                 f'As an administrator of the server: GRANT "{name}" TO the owner of the tables',
             ),
         ]
-        for is_so, what, helps in found:
+        for is_so, verdict, what, helps in found:
             if is_so:
                 wrong = True
-                yield finding("rights", "bad" if table else "warn", what, helps)
+                yield finding("rights", verdict, what, helps)
     if not wrong:
         yield finding("rights", "good", "workers can write only through placet's functions")
 

@@ -138,10 +138,11 @@ class Worker:
                 if failures == 2:  # a connection that was cut says nothing of why
                     why = f"The journal cannot be reached: {error}."
                     self.say(f"{why} This worker takes work when it can.")
-                self._slots[0].join(AGAIN_S * (failures > 1))
+                with self._news:
+                    self._news.wait(AGAIN_S if failures > 1 else 0)
             except (UserError, psycopg.Error) as error:
                 self.failed = error
-                self._is_needed()
+                self._is_stopping()
                 for slot in self._slots:
                     slot.join()
 

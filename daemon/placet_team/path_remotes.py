@@ -40,10 +40,15 @@ def trouble_with_path(path: Path) -> str:
 
 
 def _above(*places: Path) -> Iterator[Path]:
-    """Give the folders above some places: as they are written, and where links lead."""
-    for place in places:
-        yield from place.absolute().parents
-        yield from place.resolve().parents
+    """Give the folders above some places: as they are written, and where each link leads."""
+    left, seen = [place.absolute() for place in places], set[Path]()
+    while left:
+        place = left.pop()
+        for part in (place, *place.parents):
+            if part not in seen and part.is_symlink():
+                left.append(part.parent / part.readlink())
+            seen.add(part)
+        yield from place.parents
 
 
 def _parts(git_dir: Path) -> Iterator[Path]:

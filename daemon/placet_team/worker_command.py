@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from placet.cli.terminal import say
+from placet.disk.real_path import real_path
 from placet.errors import UserError
 from placet.host.config import SandboxTable, config_from
 from placet.host.signers import read_list
@@ -92,7 +93,7 @@ def worker_command(
     name = checked_name(user_of(checked(address)))
     own = own_settings(config) if config else WorkerSettings()
     if signers is not None:
-        signers = signers.resolve()
+        signers = real_path(signers)
         read_list(signers.parent, signers.name)
     own = replace(own, remote=remote, signers=signers)
     folder = state_home(os.environ) / "workers" / name

@@ -57,6 +57,20 @@ def test_link_in_folder_of_others_is_refused(remote: Path, tmp_path: Path) -> No
     assert not trouble_with_path(remote)
 
 
+def test_each_link_of_a_chain_is_checked(remote: Path, tmp_path: Path) -> None:
+    for name in ("first", "open", "last"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "last/work.git").symlink_to(remote)
+    (tmp_path / "open/next").symlink_to(tmp_path / "last")
+    (tmp_path / "first/work.git").symlink_to("../open/next/work.git")
+    assert not trouble_with_path(tmp_path / "first/work.git")
+    (tmp_path / "open").chmod(0o777)
+    assert trouble_with_path(tmp_path / "first/work.git")
+    (tmp_path / "open/next").unlink()
+    (tmp_path / "open/next").symlink_to("next")  # a circle
+    assert trouble_with_path(tmp_path / "first/work.git"), "others can put something else there"
+
+
 def test_git_dir_behind_file_is_checked(remote: Path, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree/.git").write_text(f"gitdir: {remote}\n")

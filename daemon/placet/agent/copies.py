@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from placet.agent.dependencies import Brought, is_configured
 from placet.disk.files import delete_tree
+from placet.disk.real_path import real_path
 from placet.git.worktree import Worktree
 from placet.sandbox.brought import has_plain_parents
 from placet.sandbox.visible_paths import SYSTEM
@@ -84,7 +85,7 @@ def _must_stay_out(source: Path, path: PurePosixPath, known: Sequence[str]) -> b
     if _is_link(source):
         target = source.readlink()
         return target.is_absolute() or ".." in target.parts
-    source = source.resolve()
+    source = real_path(source)
     if not stat.S_ISREG(source.lstat().st_mode) or secret_file(str(path)) is not None:
         return True
     return bool(find_secrets(source.read_bytes(), path=str(path), known=known))
@@ -92,7 +93,7 @@ def _must_stay_out(source: Path, path: PurePosixPath, known: Sequence[str]) -> b
 
 def _is_link(path: Path) -> bool:
     """Return whether this is a link that does not lead to a system file."""
-    return path.is_symlink() and not any(map(path.resolve().is_relative_to, SYSTEM))
+    return path.is_symlink() and not any(map(real_path(path).is_relative_to, SYSTEM))
 
 
 def _copy_file(source: Path, worktree: Path, path: PurePosixPath, now: float) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from placet.disk.real_path import real_path
 from placet.git.changes import is_below, note_brought
 from placet.git.repository import ignored_paths
 from placet.git.run import Repo
@@ -178,16 +179,16 @@ def why_elsewhere(repo: Repo, vault: Path, worktrees: Path, readable: Sequence[P
     view = see(Box(worktrees / "mission", readable=tuple(readable)))
     inside = (Path.home(), worktrees, *readable)
     around = (*SYSTEM, *_MACHINE, *view.tools, *view.caches.values())
-    if place := next((p for p in inside if p.resolve().is_relative_to(repo.path)), None):
+    if place := next((p for p in inside if real_path(p).is_relative_to(repo.path)), None):
         return f"it holds {place}"
-    if place := next((p for p in around if repo.path.is_relative_to(p.resolve())), None):
+    if place := next((p for p in around if repo.path.is_relative_to(real_path(p))), None):
         return f"it lies in {place}"
     return ""
 
 
 def overlaps(repo: Repo, vault: Path) -> bool:
     """Return whether vault and repository overlap: then nothing that git ignores comes along."""
-    vault = vault.resolve()
+    vault = real_path(vault)
     return repo.path.is_relative_to(vault) or vault.is_relative_to(repo.path)
 
 

@@ -10,6 +10,7 @@ from placet.activity import Action, Actor, Entity
 from placet.agent.ports import Ports
 from placet.agent.record import Postponed, Record
 from placet.case.waiting import ALLOW_HISTORY, CONTINUES, WaitReason
+from placet.disk.real_path import real_path
 from placet.errors import UserError
 from placet.git.repository import is_repository, open_repo, portal_problem, repository_above
 from placet.git.run import GitCall, OnCall, Repo, RepositoryChanged
@@ -152,7 +153,7 @@ def _too_much(size: Size, table: VaultTable) -> str:
 
 def keep_vault(ports: Ports, repo: Repo, record: Record) -> None:
     """Commit your changes in the vault, if placet keeps its history, so that work sees them."""
-    if ports.config.vault.history is False or repo.path != ports.vault.resolve():
+    if ports.config.vault.history is False or repo.path != real_path(ports.vault):
         return
     try:
         commit, files, left_out = keep_notes(

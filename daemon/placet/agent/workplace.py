@@ -14,6 +14,7 @@ from placet.agent.dependencies import Brought, brought, overlaps, why_elsewhere
 from placet.agent.ports import Bounds, Ports
 from placet.disk.confine import Root
 from placet.disk.path_text import ALWAYS, VAULT, Denied
+from placet.disk.real_path import real_path
 from placet.git.attributes import attributes
 from placet.git.checkpoint import checkpoint_ref
 from placet.git.full_disk import undo_since
@@ -39,7 +40,7 @@ def denied_in(repo: Repo, vault: Path) -> Denied:
 
     They include the vault's own folders if the vault is in it, or in a worktree of it.
     """
-    vault = vault.resolve()
+    vault = real_path(vault)
     # Every repository above the vault: it may be a repository within another one, and a merge there
     # changes it.
     above = (

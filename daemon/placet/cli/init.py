@@ -33,6 +33,7 @@ from placet.client.new_vault import (
 )
 from placet.client.portals import add_portal
 from placet.client.site import Site, here
+from placet.disk.real_path import real_path
 from placet.errors import UserError
 from placet.git.repository import is_repository
 from placet.host.accepted import change
@@ -225,7 +226,7 @@ def init_command(
 
 def _confirm_home(place: Path, *, asks: bool) -> None:
     """Ask before the home folder becomes a vault. Raises UserError (exit code 2) without a yes."""
-    if place.resolve() != Path.home().resolve():
+    if real_path(place) != real_path(Path.home()):
         return
     if not (asks and agreed("placet: That is your home folder. Continue?")):
         raise UserError(

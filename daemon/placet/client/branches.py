@@ -15,6 +15,7 @@ from placet.case.explain import of_last_mission, state_sentence
 from placet.case.life_cycle import State
 from placet.client.decisions import claim
 from placet.client.site import Site
+from placet.disk.real_path import real_path
 from placet.errors import UserError
 from placet.git.checkout import Conflicts, branch_to_change, revert_in_checkout
 from placet.git.checkpoint import checkpoint_ref
@@ -249,7 +250,7 @@ def mission_of(site: Site, ident: str, which: Which = open_branch) -> tuple[Case
 
 
 def _work(site: Site, case: Case, branch: Branch, repo: Repo) -> Work:
-    keeps = repo.path == site.vault.resolve() and load(site.vault).vault.history is not False
+    keeps = repo.path == real_path(site.vault) and load(site.vault).vault.history is not False
     return Work(case, branch, repo, site.vault, site.state.folder, keeps, site.say)
 
 

@@ -13,6 +13,7 @@ from placet.case.notes import ASKS, inspect_note
 from placet.chat.prices import DEFAULT_PRICES
 from placet.client.site import Site, here
 from placet.disk.errors import AlreadyThere, Unreadable
+from placet.disk.real_path import real_path
 from placet.disk.vault import Vault
 from placet.errors import UserError
 from placet.git.repository import is_repository
@@ -116,8 +117,8 @@ def repository_here(vault: Path) -> Path | None:
     """Return the repository that we are in, unless it is placet's, a vault, or has the vault."""
     for folder in (here(), *here().parents):
         if os.path.lexists(folder / ".git"):
-            root = folder.resolve()
-            is_own = vault.resolve().is_relative_to(root) or (root / "daemon" / "placet").is_dir()
+            root = real_path(folder)
+            is_own = real_path(vault).is_relative_to(root) or (root / "daemon" / "placet").is_dir()
             is_vault = (root / CONFIG_PATH).exists()
             return None if is_own or is_vault or not is_repository(folder) else folder
     return None
@@ -125,7 +126,7 @@ def repository_here(vault: Path) -> Path | None:
 
 def portal_name(place: Path) -> str:
     """Return a portal's name for a repository: the slug of its folder."""
-    return request_id(f"{place.resolve().name}.md")
+    return request_id(f"{real_path(place).name}.md")
 
 
 def limit_day(site: Site) -> bool:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from placet.client.site import Site
+from placet.disk.real_path import real_path
 from placet.errors import UserError
 from placet.host.state import known_vaults, state_home
 from placet.note.paths import CONFIG_PATH
@@ -27,7 +28,7 @@ def sandbox_of(
     name that is not a host's, and for a folder in which the command could approve something, or
     change what is not a worktree's.
     """
-    tree = folder.resolve()
+    tree = real_path(folder)
     try:
         named = tuple(map(host_from, hosts))
     except ValueError as error:
@@ -75,10 +76,10 @@ def _no_worktree(folder: Path, env: Mapping[str, str]) -> str:
         ("a vault", known_vaults(env)),
         ("placet's state", [state_home(env)]),
     ):
-        if any(place.resolve().is_relative_to(folder) for place in places):
+        if any(real_path(place).is_relative_to(folder) for place in places):
             return (
                 f"has {what} in it"
-                if folder not in (place.resolve() for place in places)
+                if folder not in (real_path(place) for place in places)
                 else f"is {what}"
             )
-    return "is placet's state" if folder.is_relative_to(state_home(env).resolve()) else ""
+    return "is placet's state" if folder.is_relative_to(real_path(state_home(env))) else ""

@@ -11,6 +11,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from placet.client.site import Site
+from placet.disk.real_path import real_path
 from placet.models.server import CREDENTIAL
 
 PLATFORM = sys.platform
@@ -46,7 +47,7 @@ def _systemd(site: Site, program: str, kept: Mapping[str, str]) -> Service:
     text = text.replace('"%h/.local/bin/placet"', _quoted(program))
     for name, value in kept.items():
         text = text.replace("[Service]\n", f"[Service]\nEnvironment={_quoted(f'{name}={value}')}\n")
-    vault = quote(str(site.vault.resolve()))
+    vault = quote(str(real_path(site.vault)))
     unit = f'"$(systemd-escape --path --template=placet@.service {vault})"'
     user = "systemctl --user"
     return Service(

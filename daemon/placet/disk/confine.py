@@ -67,6 +67,7 @@ from placet.disk.handles import (
     temporary,
 )
 from placet.disk.path_text import ALWAYS, MAX_DEPTH, Denied, Explained, Fault, canonical, fault_at
+from placet.disk.real_path import real_path
 from placet.errors import ToolError, UserError
 
 
@@ -265,7 +266,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
         self.denied = denied
         self.max_read_bytes = max_read_bytes
         self.max_write_bytes = max_write_bytes
-        names = {self.path, self.path.resolve(), shown_at or self.path}
+        names = {self.path, real_path(self.path), shown_at or self.path}
         spellings = tuple(name.parts[1:] for name in names)
         # Cached, because most paths come twice: to match the scope and to open the file.
         self._canonical = lru_cache(maxsize=64)(partial(canonical, spellings, denied))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from placet.disk.files import delete_tree
+from placet.disk.real_path import real_path
 from placet.errors import PlacetError, UserError
 from placet.git.changes import status
 from placet.git.checkpoint import save
@@ -78,7 +79,7 @@ def _remove_leftover(repos: Sequence[Repo], path: Path, when: datetime, redact: 
     if path.name.endswith(".removed"):  # its work was kept before the rename
         delete_tree(path)
         return Leftover(path, removed=True)
-    ref, place = f"refs/placet/left/{path.name}", path.parent.resolve() / path.name
+    ref, place = f"refs/placet/left/{path.name}", real_path(path.parent) / path.name
     for repo in repos:
         if (admin := registered(repo, place)) is not None:
             try:
@@ -129,7 +130,7 @@ def _forget_missing_worktrees(repo: Repo, worktrees: Path, live: Collection[str]
     `live` stay.
     """
     for admin, place in list(known_worktrees(repo)):
-        is_ours = place.parent == worktrees.resolve() and not any(
+        is_ours = place.parent == real_path(worktrees) and not any(
             name in place.name for name in live
         )
         if is_ours and not os.path.lexists(place):

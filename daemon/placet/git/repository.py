@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from placet.case.request import unfit
 from placet.codec import sha256
 from placet.disk.files import FileLock
+from placet.disk.real_path import real_path
 from placet.errors import UserError
 from placet.git.index import read_status
 from placet.git.run import (
@@ -78,7 +79,7 @@ def portal_problem(vault: Path, place: Path) -> UserError | None:
     if "\n" in str(place):
         why = f"A repository's path must not have a line break in it: {shown}."
         return UserError(why, "Rename that folder.")
-    if why := unfit(vault.resolve(), place.resolve(), is_repository=is_repository(place)):
+    if why := unfit(real_path(vault), real_path(place), is_repository=is_repository(place)):
         return UserError(why, "Name another folder.")
     try:
         if is_repository(place) or repository_above(place) is not None:
@@ -90,7 +91,7 @@ def portal_problem(vault: Path, place: Path) -> UserError | None:
 
 def repository_above(place: Path) -> Path | None:
     """Return the folder above `place` that is the top of a repository, None without one."""
-    parents = place.resolve().parents
+    parents = real_path(place).parents
     return next((parent for parent in parents if os.path.lexists(parent / ".git")), None)
 
 
@@ -105,7 +106,7 @@ def common_dir_at(top: Path) -> Path | None:
             place = top / place.read_text().removeprefix("gitdir:").strip()
         if os.path.isfile(place / "commondir"):
             place /= (place / "commondir").read_text().strip()
-        return place.resolve()
+        return real_path(place)
     return None
 
 
@@ -144,7 +145,7 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
     repository, or `path` is inside another one. Also if it belongs to somebody else, it is broken,
     or git is missing.
     """
-    top = path.resolve()
+    top = real_path(path)
     if not is_repository(top):
         if (outer := repository_above(top)) is not None:
             raise UserError(
@@ -156,7 +157,7 @@ def open_repo(path: Path, *, on_call: OnCall | None = None) -> Repo:
             f"{top} is not a git repository", f"Make one: git -C '{top}' init", exit_code=2
         )
     bare, shallow, *places = _asked(top, on_call)
-    git_dir, common_dir, top_dir = [Path(place).resolve() if place else None for place in places]
+    git_dir, common_dir, top_dir = [real_path(Path(place)) if place else None for place in places]
     if bare == "false" and not top_dir:
         raise UserError(
             f"{top} is where git keeps a repository, not the folder with its files",

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from placet.disk.real_path import real_path
 from placet.git.worktree import Worktree
 
 IGNORE, ATTRIBUTES = ".gitignore", ".gitattributes"
@@ -40,7 +41,7 @@ def may_have_rules(wt: Worktree, paths: Sequence[str], name: str) -> bool:
         if index.startswith(_COMPRESSED) or name.encode() in index:
             return True
         git = Path(shutil.which("git") or "/usr/bin/git")
-        tops = (Path("/"), git.parent.parent, git.resolve().parent.parent)
+        tops = (Path("/"), git.parent.parent, real_path(git).parent.parent)
         files += [top / "etc/gitattributes" for top in tops]
     folders = {folder for path in paths for folder in PurePosixPath(path).parents}
     return any(map(_may_have_rule, (*files, *(wt.path / folder / name for folder in folders))))

@@ -21,6 +21,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from placet.disk.files import Stamp, delete_tree, stamp_of
+from placet.disk.real_path import real_path
 from placet.errors import PlacetError, UserError
 from placet.git.index import read_status, stage, stage_possible, update_ref, write_commit
 from placet.git.repository import (
@@ -315,7 +316,7 @@ def init_repo(
     UserError for a repository without a commit but with staged files, because that commit is the
     person's to make.
     """
-    top = path.resolve()
+    top = real_path(path)
     building = top / INIT_FOLDER
     if building.is_dir() and not building.is_symlink():
         delete_tree(building)
@@ -366,7 +367,7 @@ def _begin(top: Path, building: Path, on_call: OnCall | None) -> Repo:
 
 def survey(path: Path, excludes: Sequence[str]) -> Size:
     """Return what the history of a folder without one would hold; write nothing in it."""
-    top = path.resolve()
+    top = real_path(path)
     with tempfile.TemporaryDirectory(prefix="placet-") as folder:
         repo = _begin(top, Path(folder), None)
         exclude(repo, excludes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placet.disk.files import FileLock, delete_tree
+from placet.disk.real_path import real_path
 from placet.errors import Interrupted, UserError
 from placet.git.index import update_ref
 from placet.git.repository import missing_files, one_at_a_time, private_dirs
@@ -150,7 +151,7 @@ def known_worktrees(repo: Repo) -> Iterator[tuple[Path, Path]]:
 
 def place_for(repo: Repo, path: Path) -> Path:
     """Return the real path of a worktree at `path`. Raises UserError if it is unsafe."""
-    place = path.parent.resolve() / path.name
+    place = real_path(path.parent) / path.name
     within = [place.is_relative_to(repo.git_dir), place.is_relative_to(repo.common_dir)]
     if any(within) or (not repo.is_bare and place.is_relative_to(repo.path)):
         raise UserError(

@@ -32,6 +32,7 @@ from pydantic import (
 from placet.chat.sizes import Sizes, sizes
 from placet.disk.errors import Changed, NotSettled, OpenForWriting, Unreadable, VaultTrouble
 from placet.disk.files import FileLock
+from placet.disk.real_path import real_path
 from placet.disk.vault import Vault
 from placet.errors import UserError, cannot_write
 from placet.host.state import expand_home
@@ -510,7 +511,7 @@ def write_settings(vault: Path, settings: Mapping[Key, Any]) -> Config:
     """
     path = vault / CONFIG_PATH
     with one_writer(path):
-        real = path.resolve()
+        real = real_path(path)
         try:
             with Vault(real.parent) as folder:
                 _, new = folder.edit(real.name, lambda raw: _with_settings(path, raw, settings))

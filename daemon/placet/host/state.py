@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from placet.disk.files import identity_of, put, sweep
+from placet.disk.real_path import real_path
 from placet.errors import UserError, cannot_write
 from placet.note.paths import CONFIG_PATH, MARKER, MAX_MARKER_BYTES
 
@@ -215,7 +216,7 @@ def is_replaced(vault: Path, env: Mapping[str, str]) -> bool:
     A vault is known by the id in it, which whoever can write the vault can change: to a new one, or
     to that of a vault whose settings were accepted elsewhere, or here before.
     """
-    real = vault.resolve()
+    real = real_path(vault)
     known = map(_Whose.read, state_home(env).glob("*/vault.json"))
     ids = {one.id for one in known if one is not None and one.path == str(real)}
     return bool(ids) and _id_at(real) not in ids
@@ -224,7 +225,7 @@ def is_replaced(vault: Path, env: Mapping[str, str]) -> bool:
 def known_id(vault: Path, env: Mapping[str, str]) -> str | None:
     """Return the last known id of the vault at this path, or None."""
     whose = _Whose.read(vault_state(vault, env).whose)
-    return whose.id if whose is not None and whose.path == str(vault.resolve()) else None
+    return whose.id if whose is not None and whose.path == str(real_path(vault)) else None
 
 
 def known_vaults(env: Mapping[str, str]) -> list[Path]:
@@ -280,7 +281,7 @@ class _Whose(NamedTuple):
 
 def _find(vault: Path, env: Mapping[str, str]) -> tuple[StateFolder, Path | None]:
     """Return the vault's state, and the vault that it is a copy of."""
-    real = vault.resolve()
+    real = real_path(vault)
     home = state_home(env)
     ascii_name = unicodedata.normalize("NFKD", real.name).encode("ascii", "ignore").decode()
     slug = re.sub(r"[^a-z0-9]+", "-", ascii_name.lower())[:_SLUG_LENGTH].strip("-") or "vault"

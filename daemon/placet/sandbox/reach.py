@@ -14,6 +14,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
 
+from placet.disk.real_path import real_path
 from placet.errors import UserError
 from placet.sandbox.box import Box, Reached
 from placet.sandbox.visible_paths import ETC, SYSTEM
@@ -21,7 +22,7 @@ from placet.sandbox.visible_paths import ETC, SYSTEM
 _PORT = 3128
 """Where the command finds the proxy; each box has its own loopback."""
 _LISTEN, _PROXY = (Path(__file__).with_name(name) for name in ("listen.py", "proxy.py"))
-_PYTHON = str(Path(sys.executable).resolve())  # the one that every box shows, without its packages
+_PYTHON = str(real_path(Path(sys.executable)))  # the one that every box shows, without its packages
 _END_S = 10.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from placet.disk.real_path import real_path
 from placet.sandbox.box import Box
 from placet.sandbox.visible_paths import ETC, SYSTEM, VisiblePaths
 
@@ -50,12 +51,12 @@ def profile(box: Box, view: VisiblePaths, scratch: Path) -> str:
 
 def _paths(paths: Sequence[Path]) -> str:
     return " ".join(
-        f"(subpath {_quoted(p)})" for p in dict.fromkeys([*paths, *(p.resolve() for p in paths)])
+        f"(subpath {_quoted(p)})" for p in dict.fromkeys([*paths, *(real_path(p) for p in paths)])
     )
 
 
 def _ancestors(paths: Sequence[Path]) -> str:
-    above = dict.fromkeys(a for p in paths for q in (p, p.resolve()) for a in q.parents)
+    above = dict.fromkeys(a for p in paths for q in (p, real_path(p)) for a in q.parents)
     return " ".join(f"(literal {_quoted(p)})" for p in above)
 
 

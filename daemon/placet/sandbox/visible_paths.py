@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from placet.disk.real_path import real_path
 from placet.errors import ToolError
 from placet.sandbox.box import Box
 from placet.secrets import redact
@@ -145,7 +146,7 @@ def _lies_in(path: Path, folders: tuple[Path, ...]) -> bool:
     return any(
         p.is_relative_to(f)
         for folder in folders
-        for p, f in ((path, folder), (path.resolve(), folder.resolve()))
+        for p, f in ((path, folder), (real_path(path), real_path(folder)))
     )
 
 
@@ -153,7 +154,7 @@ def _without(tool: Path, hidden: tuple[Path, ...]) -> list[Path]:
     """Return the folder, or, if it contains something hidden, its parts that do not."""
 
     def has(folder: Path) -> bool:
-        return any(path.resolve().is_relative_to(folder.resolve()) for path in hidden)
+        return any(real_path(path).is_relative_to(real_path(folder)) for path in hidden)
 
     if not has(tool):
         return [tool]
@@ -208,11 +209,11 @@ NOT_SHOWN = (
 
 
 def _visible(candidate: str, name: str, box: Box, view: VisiblePaths) -> str:
-    real = Path(candidate).resolve()
+    real = real_path(Path(candidate))
     if any(real.is_relative_to(root) for root in SYSTEM):
         return candidate
     shown = (*view.tools, *view.caches.values(), box.worktree, *box.read_only)
-    if any(real.is_relative_to(r.resolve()) for r in (*shown, *box.brought.values())):
+    if any(real.is_relative_to(real_path(r)) for r in (*shown, *box.brought.values())):
         return candidate
     raise ToolError("command_not_found", f"the program is not visible in the sandbox: {name}")
 
@@ -220,7 +221,7 @@ def _visible(candidate: str, name: str, box: Box, view: VisiblePaths) -> str:
 def _usable(entry: Path, home: Path) -> bool:
     if not entry.is_absolute() or ".." in entry.parts or not _open_folder(entry):
         return False
-    return not home.is_relative_to(entry) and not home.resolve().is_relative_to(entry.resolve())
+    return not home.is_relative_to(entry) and not real_path(home).is_relative_to(real_path(entry))
 
 
 def _open_folder(path: Path) -> bool:

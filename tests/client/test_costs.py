@@ -25,7 +25,6 @@ from placet.errors import UserError
 from placet.host.clock import Clock
 from placet.journal.reader import open_reader, query
 from placet.journal.writes import AddActivity
-from placet.loop.build import pricing
 from placet.wording import rfc3339
 from ptykit import on_terminal, seen, too_long
 from vaultkit import TestVault, nobody_writes
@@ -211,7 +210,7 @@ def test_price_that_arrives_later_counts(tmp_path: Path) -> None:
     total = cost(vault.site, None).total
     assert (total.calls_of_unknown_cost, total.cost_usd) == (0, 3.0)
     with open_reader(vault.site.state.journal) as reader:
-        price = pricing(vault.site.in_force().config)
+        price = vault.site.in_force().config.model.pricer
         assert used_today(reader, now, price).usd == 3
         assert reader.calls.used_planning("t" * 36, price) == (1_000_000, 3)
 

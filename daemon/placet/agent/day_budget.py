@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from placet.chat.budget import (
     Amount,
@@ -28,8 +28,10 @@ from placet.chat.cancel import Cancel
 from placet.chat.prices import Pricer, unpriced
 from placet.host.clock import Clock
 from placet.journal.reader import Reader
-from placet.journal.writer import JournalAccess
 from placet.wording import rfc3339
+
+if TYPE_CHECKING:
+    from placet.journal.writer import JournalAccess
 
 NAME = "today's budget"
 _LOOK_AGAIN_S = 0.25

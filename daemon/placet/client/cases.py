@@ -45,7 +45,6 @@ from placet.journal.costs import CallSums
 from placet.journal.database import is_begun
 from placet.journal.reader import Reader, open_reader
 from placet.journal.writes import BodyDamaged
-from placet.loop.build import pricing
 from placet.note.frontmatter import read_note, stamp
 from placet.note.paths import QUEUES, Folder
 from placet.note.paths import show as visible
@@ -570,7 +569,7 @@ def status(site: Site) -> Status:
                 shown = _latest(reader, asked, notes)
                 earlier = reader.count_cases() - len(shown)
                 cases = [case_line(site, folder, reader, case, asked) for case in shown]
-                now, price = Clock().wall(), pricing(config)
+                now, price = Clock().wall(), config.model.pricer
                 today = used_today(reader, now, price)
                 if today.usd is None:
                     calls = reader.calls.sums_since(rfc3339(day_of(now)[0]), price)

@@ -15,7 +15,6 @@ from placet.errors import UserError
 from placet.host.clock import wall
 from placet.journal.costs import CallSums, EndedMission
 from placet.journal.reader import open_reader
-from placet.loop.build import pricing
 from placet.wording import counted, rfc3339
 
 Counts = defaultdict[str, int]
@@ -76,7 +75,7 @@ def cost(site: Site, since: str | None) -> Costs:
     """
     begin = "" if since is None else rfc3339(moment(since, wall()))
     with open_reader(site.state.journal) as reader:
-        calls = reader.calls.sums_since(begin, pricing(site.in_force().config))
+        calls = reader.calls.sums_since(begin, site.in_force().config.model.pricer)
         missions = reader.calls.ended_since(begin)
     days: dict[str, Counts] = {}
     total = Counts(int)

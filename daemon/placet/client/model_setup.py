@@ -16,7 +16,6 @@ from placet.client.new_vault import DEMO_SCRIPT
 from placet.client.site import Site
 from placet.errors import UserError
 from placet.host.config import Config, Key, ModelTable, PriceRow, http_host, load, refused
-from placet.loop.build import prices
 from placet.models import offered, open_model
 from placet.models.server import KEY_VARIABLE, Offered, is_here
 from placet.note.paths import show as visible
@@ -255,7 +254,7 @@ def _as_written(row: PriceRow) -> dict[str, Any]:
 def unkept_limit(config: Config) -> tuple[str, str] | None:
     """Return why the limit of dollars a day cannot hold, and a command that helps, or None."""
     model, limit = config.model, config.limits.day_usd
-    known = cost_usd(Usage(), model.name, prices(config), free=is_free(model.provider)) is not None
+    known = cost_usd(Usage(), model.name, model.prices, free=is_free(model.provider)) is not None
     if known or not limit or config.team.workers:
         return None
     return unkept(visible(model.name), limit)

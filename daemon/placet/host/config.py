@@ -29,6 +29,7 @@ from pydantic import (
     model_validator,
 )
 
+from placet.chat.prices import DEFAULT_PRICES, Price, Pricer, pricer
 from placet.chat.sizes import Sizes, sizes
 from placet.disk.errors import Changed, NotSettled, OpenForWriting, Unreadable, VaultTrouble
 from placet.disk.files import FileLock
@@ -215,6 +216,18 @@ class ModelTable(_Table):
     def sizes(self) -> Sizes:
         """What an answer, a prompt and a result may take of the context."""
         return sizes(self.context_tokens, self.max_tokens)
+
+    @property
+    def prices(self) -> tuple[Price, ...]:
+        """The price list: these rows, then the built-in ones."""
+        own = tuple(Price(**row.model_dump()) for row in self.price)
+        named = {row.model for row in own}
+        return (*own, *(row for row in DEFAULT_PRICES if row.model not in named))
+
+    @property
+    def pricer(self) -> Pricer:
+        """What prices calls that had no price when they were made."""
+        return pricer(self.prices, self.name)
 
     @field_validator("base_url")
     @classmethod

@@ -13,7 +13,7 @@ from placet.case.case import Case
 from placet.case.life_cycle import State
 from placet.case.waiting import Hold
 from placet.chat.messages import Model, ModelError
-from placet.chat.prices import DEFAULT_PRICES, Price, Pricer, pricer
+from placet.chat.prices import Price
 from placet.host.config import Config, ModelTable
 from placet.loop.side_notes import MODEL, side_of
 from placet.models import check, offered, open_model
@@ -53,14 +53,7 @@ def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
 
 def prices(config: Config) -> tuple[Price, ...]:
     """Return the price list: the configuration's rows, then the built-in ones."""
-    own = tuple(Price(**row.model_dump()) for row in config.model.price)
-    named = {row.model for row in own}
-    return (*own, *(row for row in DEFAULT_PRICES if row.model not in named))
-
-
-def pricing(config: Config) -> Pricer:
-    """Return what prices calls that had no price when they were made."""
-    return pricer(prices(config), config.model.name)
+    return config.model.prices
 
 
 def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:

@@ -8,7 +8,7 @@ import re
 import sqlite3
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -190,8 +190,30 @@ def test_calls_without_an_answer_count_at_their_worst(tmp_path: Path) -> None:
     (row,) = cost(vault.site, None).rows
     assert (row.calls, row.unanswered, row.lost_tokens) == (1, 1, 70)
     assert row.calls_of_unknown_cost == 1
-    lines = [re.split("  +", line) for line in vault.click("cost").stdout.splitlines()]
+    shown = vault.click("cost", "--since", "2026-11-01").stdout
+    lines = [re.split("  +", line) for line in shown.splitlines()]
     assert lines[1][lines[0].index("cost")] == "unknown"
+
+
+def test_cost_shows_the_last_30_days(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    facts = {"purpose": "plan", "input_tokens": 10, "cost_usd": 0.1}
+    with looping(vault) as run:
+        run.loop.ports.journal.commit(
+            [
+                AddActivity(
+                    Activity(
+                        rfc3339(Clock().wall() - timedelta(days=days)), "t" * 36, Actor.SYSTEM,
+                        Action.MODEL_CALLED, Entity.MISSION, "x", "", facts,
+                    )
+                )
+                for days in (29, 31, 400)
+            ]
+        )  # fmt: skip
+    recent = json.loads(vault.click("cost", "--json").stdout)
+    older = json.loads(vault.click("cost", "--json", "--since", "2020-01-01").stdout)
+    assert (len(recent["rows"]), recent["total"]["calls"]) == (1, 1)
+    assert (len(older["rows"]), older["total"]["calls"]) == (3, 3)
 
 
 def test_price_that_arrives_later_counts(tmp_path: Path) -> None:

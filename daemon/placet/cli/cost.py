@@ -14,10 +14,16 @@ from placet.wording import dollars
 
 
 @click.command("cost")
-@click.option("--since", metavar="DATE|7d", help="Only calls since then: 2026-11-01, 12h, 7d, 4w.")
+@click.option(
+    "--since",
+    metavar="DATE|7d",
+    default="30d",
+    show_default=True,
+    help="Only calls since then: 2026-11-01, 12h, 7d, 4w.",
+)
 @site_option
 @json_option
-def cost_command(site: Site, since: str | None, as_json: bool) -> None:
+def cost_command(site: Site, since: str, as_json: bool) -> None:
     """Show what the model's calls cost each day.
 
     Each call counts once, also one without an answer that may have cost something. For missions

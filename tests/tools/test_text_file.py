@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from placet.git.attributes import Attributes, attributes
 from placet.git.repository import head, open_repo
 from placet.git.worktree import Worktree, add_worktree
 from placet.plan.scope import Scope
+from placet.secrets import redact
 from placet.testing import InMemoryToolDispatcher
 from placet.tools.base import Outcome, Toolbox
 from placet.tools.commit_secrets import refuse_uncommittable
@@ -109,6 +111,18 @@ def test_search_shows_what_reading_shows() -> None:
     tools = tools_on(data, Attributes(encoding="UTF-16"))
     assert tools.dispatch("grep", {"pattern": "zwei .$"}).content == "a.txt:2:zwei \u00fc"
     assert tools.dispatch("search_files", {"pattern": "ZWEI \u00dc"}).content.count("zwei") == 1
+
+
+@pytest.mark.parametrize("tool", ["grep", "search_files"])
+def test_search_redacts_only_files_that_match(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = f"needle: ghp_{'a1' * 20}\n"
+    tools = InMemoryToolDispatcher({"a.txt": key, **{f"{n}.txt": "hay\n" for n in range(9)}})
+    redacted = Mock(wraps=redact)
+    monkeypatch.setattr("placet.tools.text.redact", redacted)
+    found = tools.dispatch(tool, {"pattern": "needle"}).content
+    assert "needle: [redacted: GitHub token]" in found
+    assert redacted.call_count == 1
+    assert "a.txt" not in tools.dispatch(tool, {"pattern": "ghp_a1"}).content
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -62,11 +63,12 @@ def _run(place: Workplace, args: Grep) -> str:
     began = time.monotonic()
     found: list[str] = []
     searched = 0
-    for path, text in texts_below(place, spot, lambda path: wanted(spot.shown(path))):
-        if text is None:
-            continue
-        searched += 1
-        if not _may_match(pattern, text):
+    texts = texts_below(
+        place, spot, lambda path: wanted(spot.shown(path)), partial(_may_match, pattern)
+    )
+    for path, text in texts:
+        searched += text is not None
+        if not text:
             continue
         for number, line in enumerate(text.split("\n"), 1):
             if _matches(pattern, line):

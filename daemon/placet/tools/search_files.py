@@ -46,10 +46,12 @@ def _run(place: Workplace, args: SearchFiles) -> dict[str, Any]:
     if set(args.pattern) & set("*?["):
         with suppress(ValueError):  # text that is no glob
             named = glob_matcher(args.pattern)
-    for path, text in texts_below(place, spot, lambda _: True):
+    for path, text in texts_below(
+        place, spot, lambda _: True, lambda text: needle in text.casefold()
+    ):
         if needle in path.casefold() or (named and named(spot.shown(path))):
             files.append(spot.shown(path))
-        if text is not None and needle in text.casefold():
+        if text:
             lines += [
                 f"{spot.shown(path)}:{number}:{line.strip()[:MAX_LINE]}"
                 for number, line in enumerate(text.split("\n"), 1)

@@ -76,25 +76,33 @@ def paths_below(spot: Location, wanted: Callable[[str], bool]) -> Iterator[str]:
 
 
 def texts_below(
-    place: Workplace, spot: Location, wanted: Callable[[str], bool]
+    place: Workplace,
+    spot: Location,
+    wanted: Callable[[str], bool],
+    may_match: Callable[[str], bool],
 ) -> Iterator[tuple[str, str | None]]:
     """Give the paths of `paths_below`, each with its redacted text.
 
-    The text is None for a file that cannot be searched: a binary file, one that is too large, and
-    one that may not be read. Files that are not UTF-8 come last, because git is asked once for the
-    encodings of all.
+    The text is "" for a file that `may_match` does not want: redacting all takes longer than
+    reading them. It is None for a file that cannot be searched: a binary file, one that is too
+    large, and one that may not be read. Files that are not UTF-8 come last, because git is asked
+    once for the encodings of all.
     """
+
+    def found(path: str, file: TextFile) -> str:
+        return _shown(place, path, file) if may_match(shown(file.text)) else ""
+
     others: list[str] = []
     for path in paths_below(spot, wanted):
         file = _searched(spot, path, Attributes())
         if file is not None and file.codec:
-            yield path, _shown(place, path, file)
+            yield path, found(path, file)
         else:
             others.append(path)
     known = _attributes(place, spot, others)
     for path in others:
         file = _searched(spot, path, known.get(path, Attributes()))
-        yield path, None if file is None else _shown(place, path, file)
+        yield path, None if file is None else found(path, file)
 
 
 def _searched(spot: Location, path: str, known: Attributes) -> TextFile | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.journal.test_reader import TRACE, case_of, put
 
 from placet.case.case import Branch, KnownPlan
 from placet.case.life_cycle import State
+from placet.loop.open_cases import OpenCases
 from placet.plan.digest import REQUEST_STAMPS, digest
 from vaultkit import PLAN, TestVault, make_vault, started
 
@@ -52,6 +54,14 @@ def test_daemon_holds_only_open_or_visible_cases(vault):
             "one that is over is found when it is asked for"
         )
         assert TRACE(999) not in loop.cases
+
+
+def test_a_look_over_all_cases_looks_none_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_of(1, State.REVIEW)
+    cases = OpenCases(Mock(), {case.trace_id: case})
+    monkeypatch.setattr(OpenCases, "__getitem__", None)
+    assert list(cases.values()) == [case]
+    assert dict(cases.items()) == {case.trace_id: case}
 
 
 def test_finished_case_is_found_by_trace_or_path(vault):

@@ -5,7 +5,7 @@ All others stay in the journal, so memory and time depend on open work, not on t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 
 from placet.case.case import CASE_JSON, Branch, Case, NoteSeen
@@ -47,6 +47,14 @@ class OpenCases(Mapping[str, Case]):
 
     def __len__(self) -> int:
         return len(self.held)
+
+    def values(self) -> ValuesView[Case]:
+        """Return the cases in memory; a look goes over them a dozen times."""
+        return self.held.values()
+
+    def items(self) -> ItemsView[str, Case]:
+        """Return the cases in memory by trace_id."""
+        return self.held.items()
 
     def put(self, case: Case) -> None:
         """Store a recorded case."""

@@ -542,11 +542,16 @@ def longest_look() -> None:
         look()
         took = (time.process_time() - began) * 1000
         told(f"a plan at every limit: {name}", f"{took:.0f} ms", f"{len(text):,} characters")
-    hostile = b"---\nrequest_id: r\nrevision: 1\n---\n" + b"# a\n" * 60_000
-    began = time.process_time()
-    with_box(hostile, box_of(case))
-    took = (time.process_time() - began) * 1000
-    told("a plan of 60,000 headings: box", f"{took:.0f} ms")
+    hostile = {
+        "60,000 headings": b"# a\n" * 60_000,
+        "125,000 lines": b"x\n" * 125_000,
+        "80,000 code spans": b"`a`" * 80_000,
+    }
+    for what, many in hostile.items():
+        began = time.process_time()
+        with_box(b"---\nrequest_id: r\nrevision: 1\n---\n" + many, box_of(case))
+        took = (time.process_time() - began) * 1000
+        told(f"a plan of {what}: box", f"{took:.0f} ms")
 
 
 def streaming() -> None:

@@ -78,7 +78,7 @@ CASE = Case(
     plan=KnownPlan(path="Inbox/Plans/r_plan.md"),
 )
 GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = {
-    "fences in the scope": (lambda n: body(scope="```\n" * n), read, 10_000),
+    "fences in the scope": (lambda n: body(scope="```\n" * n), read, 4_000),
     "keys of a broken scope": (
         lambda n: body("\n".join(f"k{i} = 1" for i in range(n)) + "\nx x"),
         read,

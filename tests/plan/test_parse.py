@@ -22,13 +22,15 @@ from placet.plan.limits import (
     MAX_ACTION_BYTES,
     MAX_COMMENTS,
     MAX_ENTRY_CHARACTERS,
+    MAX_HEADINGS,
+    MAX_LINES,
     MAX_NOTE_CHARACTERS,
     MAX_SCOPE_ENTRIES,
     MAX_STEPS,
     plan_from,
     scope_excess,
 )
-from placet.plan.parse import MAX_HEADINGS, PlanProblems, parse_plan
+from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import LiteralCall, Plan, Section, Step
 from placet.plan.render import render_plan
 from placet.plan.scope import Scope, ScopeProblems, scope_from
@@ -1021,13 +1023,30 @@ def test_oversized_plan_is_refused_unparsed() -> None:
     assert "262,144" in str(caught.value)
 
 
-def test_plan_of_too_many_headings_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        *(
+            (f"{heading}\n" * MAX_HEADINGS, "5,001 headings")
+            for heading in ("# a", "   ###### a", "##", "#\t")
+        ),
+        *((f"a{end}" * MAX_LINES, "10,003 lines") for end in ("\n", "\r\n")),
+        ("a\r" * (MAX_LINES + 3), "10,003 lines"),
+    ],
+)
+def test_plan_of_too_many_lines_is_refused_unread(
+    more: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("placet.plan.parse._PlanReader", None)
-    for heading in ("# a", "   ###### a", "##", "#\t"):
-        with pytest.raises(PlanProblems) as caught:
-            parse_plan("# Say hello\n\nWords.\n" + f"{heading}\n" * MAX_HEADINGS)
-        assert len(caught.value.problems) == 1
-        assert "5,001 headings" in str(caught.value)
+    monkeypatch.setattr("placet.case.callout.find_unseen", None)
+    body = f"# Say hello\n\nWords.\n{more}"
+    with pytest.raises(PlanProblems) as caught:
+        parse_plan(body)
+    assert len(caught.value.problems) == 1
+    assert why in str(caught.value)
+    case = Case("1" * 8, "r", State.REVIEW, plan=KnownPlan(path="Inbox/Plans/r_plan.md"))
+    raw = f"---\nrequest_id: r\nrevision: 1\n---\n{body}".encode()
+    assert why in "\n".join(box_lines(raw, box_of(case)))
 
 
 # Limits

@@ -34,7 +34,7 @@ from placet.plan.dangers import dangers
 from placet.plan.digest import plan_digest
 from placet.plan.hosts import NEEDS_LEVEL_3
 from placet.plan.left_out import contradictions, left_out
-from placet.plan.limits import MAX_NOTE_CHARACTERS, plan_excess
+from placet.plan.limits import plan_excess, text_excess
 from placet.plan.parse import PlanProblems, parse_plan
 from placet.plan.plan import Plan, agent_steps
 from placet.plan.scope import Scope
@@ -453,7 +453,7 @@ def _about(
             problem = next(iter(contradictions(plan)), "")
     except PlanProblems as found:
         problem = found.problems[0].message
-    unseen = find_unseen(text[:MAX_NOTE_CHARACTERS])
+    unseen = [] if text_excess(text) else find_unseen(text)  # nothing of it is read
     warning = warning_callout(unseen).split("\n") if unseen else []
     return replace(
         about,

@@ -6,6 +6,7 @@ What is approved already runs on, whatever it holds.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -19,6 +20,11 @@ from placet.plan.scope import Scope, ScopeProblems, scope_from
 
 MAX_NOTE_CHARACTERS = 256 * 1024
 """A longer one would not fit into a model's context together with the repository."""
+MAX_LINES = 10_000
+"""A plan of 200 steps has some thousand. The loop's thread reads 250,000 in a second."""
+MAX_HEADINGS = 5_000
+"""Maximum lines that look like a heading. A plan of 200 steps has some hundred."""
+_HEADINGS = re.compile(r"^ {0,3}#{1,6}[ \t\r\n]", re.MULTILINE)
 MAX_STEPS = 200
 MAX_COMMENTS = 200
 MAX_SCOPE_ENTRIES = 200
@@ -26,6 +32,21 @@ MAX_ENTRY_CHARACTERS = 1_000
 MAX_ACTION_BYTES = 64 * 1024
 
 _SHOWN = 60
+
+
+def text_excess(body: str) -> str:
+    """Return why a plan's text is too long to be read; empty if it is not."""
+    for what, count, most in (
+        ("characters", len(body), MAX_NOTE_CHARACTERS),
+        ("lines", max(body.count("\n"), body.count("\r")), MAX_LINES),
+        ("headings", len(_HEADINGS.findall(body)), MAX_HEADINGS),
+    ):
+        if count > most:
+            return (
+                f"the plan has {count:,} {what}, and more than {most:,} are not read; shorten it,"
+                " or reject it and ask for several smaller ones"
+            )
+    return ""
 
 
 def plan_excess(plan: Plan) -> list[str]:

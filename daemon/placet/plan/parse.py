@@ -36,7 +36,7 @@ from placet.note.frontmatter import UnresolvedMergeError, read_toml
 from placet.note.markdown import BULLET, commented_lines, fence_at
 from placet.note.outline import HEADING, Outline, Part, named, outline_of
 from placet.plan.comments import without_comments
-from placet.plan.limits import MAX_NOTE_CHARACTERS
+from placet.plan.limits import text_excess
 from placet.plan.plan import NOTHING, SECTIONS, LiteralCall, Plan, Section, Step
 from placet.plan.scope import TOOL_NAME, Scope, ScopeProblems, scope_from
 from placet.plan.sections import REJECTIONS
@@ -58,9 +58,6 @@ class PlanProblems(PlacetError):  # noqa: N818 - it carries problems, plural
         super().__init__("\n".join(f"line {p.line}: {p.message}" for p in self.problems))
 
 
-MAX_HEADINGS = 5_000
-"""Maximum lines that look like a heading. A plan of 200 steps has some hundred."""
-_HEADINGS = re.compile(r"^ {0,3}#{1,6}[ \t\r\n]", re.MULTILINE)
 _MOST_PROBLEMS = 50  # of a scope: each has its line looked for
 
 
@@ -435,17 +432,6 @@ def parse_plan(body: str, known_tools: Collection[str] | None = None) -> Plan:
     if not body.strip():
         why = "the plan is empty; restore its text, or reject it and submit the request again"
         raise PlanProblems([PlanProblem(1, why)])
-    if len(body) > MAX_NOTE_CHARACTERS:
-        why = (
-            f"the plan has {len(body):,} characters, and more than {MAX_NOTE_CHARACTERS:,} are not"
-            " read; shorten it, or reject it and ask for several smaller ones"
-        )
-        raise PlanProblems([PlanProblem(1, why)])
-    # before the rest is read: 60,000 headings would keep the loop's thread for a second
-    if (count := sum(1 for _ in _HEADINGS.finditer(body))) > MAX_HEADINGS:
-        why = (
-            f"the plan has {count:,} headings, and more than {MAX_HEADINGS:,} are not read; join"
-            " some, or reject it and ask for several smaller ones"
-        )
+    if why := text_excess(body):
         raise PlanProblems([PlanProblem(1, why)])
     return _PlanReader(body, known_tools).plan()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import re
@@ -259,10 +260,16 @@ class _Commands(click.Group):
             return None
         # else pydantic looks for plugins among all installed packages
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-        if module.startswith("placet."):
-            command = getattr(importlib.import_module(module), f"{cmd_name}_command")
-        else:
-            command = plugin(PLUGINS, cmd_name)
+        gc.disable()  # it would go over what is imported again and again: an eighth of the time
+        try:
+            if module.startswith("placet."):
+                command = getattr(importlib.import_module(module), f"{cmd_name}_command")
+            else:
+                command = plugin(PLUGINS, cmd_name)
+        finally:
+            gc.enable()
+            if not gc.get_freeze_count():  # a test's process calls many commands
+                gc.freeze()
         return with_examples(cmd_name, command)
 
     def resolve_command(

@@ -106,3 +106,20 @@ def test_help_needs_no_vault_or_heavy_import(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_status_imports_what_it_shows(vault: TestVault) -> None:
+    code = (
+        "import gc, sys\nfrom placet.cli.main import main\ntry:\n    main(['status'])\nfinally:\n"
+        "    heavy = {'placet.journal.writer', 'placet.sandbox.probe', 'placet.models'}\n"
+        "    print(sorted(heavy & set(sys.modules)), gc.get_freeze_count() > 0, gc.isenabled())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=vault.root,
+        env=vault.env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[] True True"

@@ -345,7 +345,7 @@ class Case:
     def places(self) -> tuple[str, ...]:
         """The paths of its notes."""
         asked = "" if self.asking is None else self.asking.path
-        return tuple(path for path in (self.request_path, self.plan.path, asked) if path)
+        return tuple(filter(None, (self.request_path, self.plan.path, asked)))
 
     @property
     def planned_portal(self) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from benchkit import planned_mission, reading_us, real
 from gitkit import commit_changes, git, make_repo, settle_home
+from looping import bare_vault, looping
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.approval import valid_plan
 from placet.case.callout import box_of, with_box
@@ -439,6 +440,30 @@ def journal_rows() -> None:
     told("journal, one durable event", f"{took:.2f} ms", f"times a bare commit: {times:.2f}")
 
 
+def waiting() -> None:
+    """Look at a vault in which 2,000 requests wait while all work is paused, and drop one more."""
+    with scratch() as folder:
+        vault = bare_vault(folder, "[daemon]\npaused = true\n[vault]\nhistory = false\n")
+        for n in range(2_000):
+            vault.drop(f"Say hello {n}.\n", f"{n}.md")
+        with looping(vault) as run:
+            run.settle()
+
+            def look_ms() -> float:
+                began = time.process_time()
+                run.loop.tick()
+                return (time.process_time() - began) * 1000
+
+            looks = statistics.median(look_ms() for _ in range(9))
+            told("2,000 requests wait: a look, processor", f"{looks:.1f} ms")
+            drops = []
+            for n in range(9):
+                vault.drop("Say one more.\n", f"more {n}.md")
+                drops.append(look_ms())
+                run.settle()
+            told("the look that sees one more", f"{statistics.median(drops):.1f} ms")
+
+
 def start_full() -> None:
     """Start on a vault with 100,000 notes in 20,000 folders, and 10,000 finished missions in the
     journal.
@@ -679,6 +704,7 @@ def main() -> None:
         scan_cost,
         start_up,
         start_full,
+        waiting,
         conversation,
         mission,
         streaming,

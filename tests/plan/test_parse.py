@@ -26,6 +26,7 @@ from placet.plan.limits import (
     MAX_LINES,
     MAX_NOTE_CHARACTERS,
     MAX_SCOPE_ENTRIES,
+    MAX_SPECIAL,
     MAX_STEPS,
     plan_from,
     scope_excess,
@@ -1032,6 +1033,10 @@ def test_oversized_plan_is_refused_unparsed() -> None:
         ),
         *((f"a{end}" * MAX_LINES, "10,003 lines") for end in ("\n", "\r\n")),
         ("a\r" * (MAX_LINES + 3), "10,003 lines"),
+        *(
+            (f"a{char}" * (MAX_SPECIAL + 1), "50,001 special characters")
+            for char in ("`", "$", "\\", "\u200b", "\u0301")
+        ),
     ],
 )
 def test_plan_of_too_many_lines_is_refused_unread(

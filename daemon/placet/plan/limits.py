@@ -25,6 +25,9 @@ MAX_LINES = 10_000
 MAX_HEADINGS = 5_000
 """Maximum lines that look like a heading. A plan of 200 steps has some hundred."""
 _HEADINGS = re.compile(r"^ {0,3}#{1,6}[ \t\r\n]", re.MULTILINE)
+MAX_SPECIAL = 50_000
+"""Maximum characters that may begin markup or hide something. Code has one in ten."""
+_SPECIAL = re.compile(r"[`$<&%\[\\]|[^\w\x00-\x7f]")
 MAX_STEPS = 200
 MAX_COMMENTS = 200
 MAX_SCOPE_ENTRIES = 200
@@ -40,6 +43,7 @@ def text_excess(body: str) -> str:
         ("characters", len(body), MAX_NOTE_CHARACTERS),
         ("lines", max(body.count("\n"), body.count("\r")), MAX_LINES),
         ("headings", len(_HEADINGS.findall(body)), MAX_HEADINGS),
+        ("special characters", len(_SPECIAL.findall(body)), MAX_SPECIAL),
     ):
         if count > most:
             return (

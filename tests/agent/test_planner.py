@@ -122,6 +122,16 @@ def test_silent_planner_must_call_any_tool(tmp_path: Path) -> None:
     assert len(asks[1].tools) > 1
 
 
+@pytest.mark.parametrize(("tools", "is_forced"), [("auto", False), ("native", True)])
+def test_planner_that_writes_calls_is_not_forced(
+    tmp_path: Path, tools: str, is_forced: bool
+) -> None:
+    call = json.dumps({"name": "write_file", "arguments": {"path": "a.md", "content": "a"}})
+    vault = bare_vault(tmp_path, f'tools = "{tools}"\n')
+    asks = planned(vault, says(text=f"```json\n{call}\n```"), "Say hello.\n")
+    assert [ask.must_call for ask in asks[:2]] == [False, is_forced]
+
+
 def test_literal_step_that_reads_becomes_the_agents(tmp_path: Path) -> None:
     read = {"tool": "read_file", "params": {"path": "a.md"}}
     write = {"tool": "write_file", "params": {"path": "b.md", "content": "<what a.md says>"}}

@@ -44,7 +44,14 @@ from placet.chat.messages import (
     user_turn,
 )
 from placet.chat.sizes import LEAST_WINDOW, Sizes, sizes
-from placet.chat.text_calls import call_text, described, flaw_of, text_call, words_in
+from placet.chat.text_calls import (
+    call_text,
+    described,
+    flaw_of,
+    looks_like_call,
+    text_call,
+    words_in,
+)
 from placet.disk.confine import Root
 from placet.plan.statement import digest_of, read_statement
 from placet.secrets import redact
@@ -230,11 +237,15 @@ def _with_forced_call(ask: Ask, talk: Conversation, *, in_circle: bool, is_silen
     """Return what a planner is asked that was silent, or goes in a circle.
 
     A small model stays so, whatever it is told. Its server makes it call a tool, or submit a plan.
+    A model that writes calls as text is not forced: behind llama-server, Qwen2.5-Coder-1.5B wrote
+    a plan as text, then newlines up to `max_tokens`.
     """
     if not ask.tools or talk.purpose is Purpose.EXECUTE:
         return ask
     tools = (talk.tools[SUBMIT_PLAN.name].spec(),) if in_circle else ask.tools
-    return replace(ask, tools=tools, must_call=in_circle or is_silent)
+    said = next((turn.text for turn in reversed(ask.turns) if turn.role == "assistant"), "")
+    writes = _reads_text(talk, ask.turns) and looks_like_call(said)
+    return replace(ask, tools=tools, must_call=(in_circle or is_silent) and not writes)
 
 
 def _flaw(talk: Conversation, reply: Reply) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import PurePosixPath
+
 from pydantic import Field
 
 from placet.chat.guards import Effect
+from placet.disk.handles import EntryKind
+from placet.disk.path_text import Fault
 from placet.errors import ToolError
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
@@ -12,6 +17,9 @@ from placet.tools.output import RESULTS, Passage
 from placet.tools.shorten import lines_of
 from placet.tools.text import text_of
 from placet.wording import counted
+
+MAX_NAMED = 20
+"""How many names of a folder a model is told that asked for a file which is not there."""
 
 
 class ReadFile(Args):
@@ -28,7 +36,7 @@ class ReadFile(Args):
 
 
 def _run(place: Workplace, args: ReadFile) -> Passage:
-    text = _kept(place, args.path) if args.path.startswith(RESULTS) else text_of(place, args.path)
+    text = _kept(place, args.path) if args.path.startswith(RESULTS) else _text(place, args.path)
     if args.offset == 1 and args.limit is None:
         return Passage(text, args.path)
     lines = lines_of(text)
@@ -40,6 +48,27 @@ def _run(place: Workplace, args: ReadFile) -> Passage:
         )
     end = len(lines) if args.limit is None else args.offset - 1 + args.limit
     return Passage("".join(lines[args.offset - 1 : end]), args.path, args.offset)
+
+
+def _text(place: Workplace, path: str) -> str:
+    """Return a file's text. Raises ToolError, with what the folder has where it lacks the file.
+
+    A small model guesses again and again: `notes/summary.md`, to read what is in `notes`.
+    """
+    try:
+        return text_of(place, path)
+    except ToolError as error:
+        if error.error_type not in (Fault.NOT_FOUND, Fault.IS_A_DIRECTORY):
+            raise
+        spot = place.readable(path)
+        for folder in (PurePosixPath(spot.path), *PurePosixPath(spot.path).parents):
+            with suppress(ToolError):
+                error.details["there_is"] = [
+                    spot.shown(one.path) + "/" * (one.kind is EntryKind.DIRECTORY)
+                    for one in spot.files.list(str(folder))[:MAX_NAMED]
+                ]
+                break
+        raise
 
 
 def _kept(place: Workplace, name: str) -> str:

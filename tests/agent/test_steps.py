@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from gitkit import make_repo
+from looping import Fake, bare_vault, looping, says, turns_taken
+from placet.chat.messages import Ask, Purpose, Reply
 from vaultkit import PLAN, TestVault, make_vault
 
 WRITE = ("write_file", {"path": "hello.txt", "content": "hello\n"})
@@ -67,6 +69,29 @@ def test_unwritten_last_step_is_sent_back_once(tmp_path: Path) -> None:
     ]
     assert refused["error_type"] == "step_open"
     assert "execution.completed" in vault.actions()
+
+
+def test_completed_step_names_the_next(tmp_path: Path) -> None:
+    rounds = [[WRITE], [done(1)], [done(3)], [FINISH]]
+    steps = [own("Write"), LICENCE, own("Look")]
+    told: list[str] = []
+
+    def model(ask: Ask) -> Reply:
+        told.append(str(ask.turns[-1].blocks))
+        made = turns_taken(ask)
+        plan = {**PLAN, "steps": steps, "scope": {"write": ["hello.txt", "LICENCE"]}}
+        is_plan = ask.purpose is Purpose.PLAN
+        return says(("submit_plan", plan)) if is_plan else says(*rounds[made])
+
+    vault = bare_vault(tmp_path)
+    vault.drop("Say hello.\n")
+    with looping(vault, model=lambda: Fake(model)) as running:
+        running.settle()
+        vault.approve()
+        running.settle()
+    assert completed(vault) == [1, 2, 3]
+    assert '"next": "step 3: Look"' in told[3]
+    assert '"next": "call `finish`"' in told[4]
 
 
 def completed(vault: TestVault) -> list[int]:

@@ -110,6 +110,10 @@ class StepsUnderway:
             result["unproven"] = unproven
         if after := self._literals_from(step + 1):
             result["carried_out"] = after
+        done = {step, *(one["step"] for one in after), *self.done}
+        left = next((n for n, _ in self.work.mission.plan.kept if n not in done), None)
+        # a small model does the same step again
+        result["next"] = f"step {left}: {steps[left - 1].title}" if left else "call `finish`"
         return result
 
     def _unwritten(self, step: int) -> str:

@@ -116,6 +116,14 @@ def test_plan_that_edits_may_make_files(
     assert ('"write_file",' in vault.plan().read_text()) == gains
 
 
+def test_planner_that_calls_an_unknown_tool_is_told(tmp_path: Path) -> None:
+    call = json.dumps({"name": "write_file", "arguments": {"path": "a.md", "content": "a"}})
+    asks = planned(bare_vault(tmp_path), says(text=f"```json\n{call}\n```"), "Say hello.\n")
+    told = asks[1].turns[-1].blocks[0]["text"]
+    assert told.startswith("There is no tool `write_file` here. There are: `read_file`, ")
+    assert '"scope": {"write"' in told
+
+
 def test_silent_planner_must_call_any_tool(tmp_path: Path) -> None:
     asks = planned(bare_vault(tmp_path), says(text="I would write it."), "Say hello.\n")
     assert [ask.must_call for ask in asks[:2]] == [False, True]

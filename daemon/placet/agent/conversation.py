@@ -46,6 +46,7 @@ from placet.chat.messages import (
 from placet.chat.sizes import LEAST_WINDOW, Sizes, sizes
 from placet.chat.text_calls import (
     call_text,
+    called_in,
     described,
     flaw_of,
     looks_like_call,
@@ -229,7 +230,7 @@ def rounds(
             turns.append(user_turn(results))
         elif reply.turn.blocks or stopped is not StopReason.CONTEXT_FULL:
             is_first = all(step.calls for step in limits.history.steps)
-            turns += _correction(_flaw(talk, reply) or talk.silence[is_first], stopped)
+            turns += _correction(_answer_to(talk, reply, talk.silence[is_first]), stopped)
         limits.history = limits.history.with_step(stopped)
 
 
@@ -248,11 +249,20 @@ def _with_forced_call(ask: Ask, talk: Conversation, *, in_circle: bool, is_silen
     return replace(ask, tools=tools, must_call=(in_circle or is_silent) and not writes)
 
 
-def _flaw(talk: Conversation, reply: Reply) -> str:
-    """Return what keeps a call in a reply's text from counting, for the model."""
+def _answer_to(talk: Conversation, reply: Reply, silence: str) -> str:
+    """Return what a model is told whose reply has no call that counts: why, or `silence`."""
     if talk.opening.tools == "native":
-        return ""
-    return flaw_of(reply.turn.text, (tool.spec() for tool in talk.tools.values()))
+        return silence
+    text = reply.turn.text
+    if flaw := flaw_of(text, (tool.spec() for tool in talk.tools.values())):
+        return flaw
+    name = called_in(text)
+    if not name or name in talk.tools:
+        return silence
+    listed = ", ".join(f"`{one}`" for one in talk.tools)
+    # a planner's way is always the same; an agent that tries to read is not shown how to write
+    way = "" if talk.purpose is Purpose.EXECUTE else f"\n{silence}"
+    return f"There is no tool `{name[:100]}` here. There are: {listed}.{way}"
 
 
 def _correction(silence: str, stopped: StopReason) -> list[Turn]:

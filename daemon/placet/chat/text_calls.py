@@ -94,6 +94,11 @@ def flaw_of(text: str, tools: Iterable[ToolSpec]) -> str:
     return ""
 
 
+def called_in(text: str) -> str:
+    """Return the name in the call that a model's answer ends with, "" if it ends with none."""
+    return "" if (raw := _raw(text)) is None else _read(*raw)[0]
+
+
 _ARGUMENTS = {"arguments", "parameters"}
 
 

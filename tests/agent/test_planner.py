@@ -116,6 +116,13 @@ def test_plan_that_edits_may_make_files(
     assert ('"write_file",' in vault.plan().read_text()) == gains
 
 
+def test_plan_that_lists_may_read(tmp_path: Path) -> None:
+    step = {**PLAN["steps"][0], "tools": ["list_directory", "write_file"], "actions": []}
+    vault = bare_vault(tmp_path)
+    planned(vault, says(("submit_plan", {**PLAN, "steps": [step]})), "Say hello.\n")
+    assert '"read_file",' in vault.plan().read_text()
+
+
 def test_planner_that_calls_an_unknown_tool_is_told(tmp_path: Path) -> None:
     call = json.dumps({"name": "write_file", "arguments": {"path": "a.md", "content": "a"}})
     asks = planned(bare_vault(tmp_path), says(text=f"```json\n{call}\n```"), "Say hello.\n")

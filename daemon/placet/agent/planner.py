@@ -93,9 +93,12 @@ class Assignment:
 def _tools_of(plan: Plan) -> tuple[str, ...]:
     """Return the tools that its scope names: those of its steps.
 
-    A plan that writes can make files: Qwen2.5-Coder-1.5B names `edit_file` alone for a new one.
+    A plan that writes can make files: Qwen2.5-Coder-1.5B names `edit_file` alone for a new one. A
+    plan that lists, searches or edits can read: it names `list_directory` alone to read notes.
     """
     tools = named(plan)
+    if "edit_file" in tools or any(BY_NAME[name].effect is Effect.READ for name in tools):
+        tools |= {"read_file"}
     if plan.scope.write and (writes := tools & WRITES) <= {"edit_file"}:
         by_command = plan.scope.run and not writes
         tools |= set() if by_command else {"write_file"}

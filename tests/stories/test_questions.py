@@ -332,6 +332,7 @@ def test_ungrantable_scope_requests_are_refused_without_asking(vault: TestVault)
         "invalid_scope",
         "invalid_scope",
     ]
+    assert "call `write_file` with" in said[3]
 
 
 def test_approved_amendment_grants_its_hosts(vault: TestVault) -> None:

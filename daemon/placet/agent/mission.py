@@ -20,8 +20,8 @@ from placet.agent.ports import Ports
 from placet.agent.prompts import marked
 from placet.agent.record import BRANCH, CHECKPOINT, ENDED, PLACE, MissionGit, Postponed, Record
 from placet.agent.repository import keep_vault, repository
-from placet.agent.steps import NEW_FILE, StepsUnderway
-from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before
+from placet.agent.steps import StepsUnderway
+from placet.agent.tool_calls import MACHINE_RETRY_S, NEW_FILE, AsksPerson, answered_before
 from placet.agent.work import (
     Mission,
     RunningMission,

@@ -15,6 +15,7 @@ from placet.agent.commits import commit_once, named
 from placet.agent.record import CALL, CHECKPOINT, LITERAL, STEP, Begun, Key
 from placet.agent.tool_calls import (
     INTERRUPTED,
+    NEW_FILE,
     ask,
     call_on_record,
     changes_files,
@@ -44,8 +45,6 @@ CHANGED_NOTHING = frozenset(
     {"no_such_step", "step_left_out", "step_done", "literal_step", STEP_OPEN, REPEATED}
 )
 """Error types of calls that named the wrong step or were repeated: no work failed."""
-NEW_FILE = {"path": "<the file>", "content": "<its whole text>"}
-"""What a model is shown of a call of `write_file`."""
 
 
 @dataclass(slots=True)

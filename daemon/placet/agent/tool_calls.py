@@ -39,6 +39,11 @@ MACHINE_FAULTS = frozenset({"disk_full", "io_error"})
 """Error types of the machine's faults. The model cannot fix them and is not told."""
 
 
+A_FILE = {"path": "<the file>"}
+NEW_FILE = {**A_FILE, "content": "<its whole text>"}
+"""What a model is shown of calls of `read_file` and `write_file`."""
+
+
 class AsksPerson(PlacetError):  # noqa: N818 - named for what happened, as Stop is
     """A call that waits for a person's answer; `asked` is the event for the case."""
 
@@ -270,8 +275,21 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
     if problems := never_written(asked.write, root.denied, root.path):
         raise ToolError("protected", problems[0], refused=True)
     if wider == scope:
-        raise ToolError("already_allowed", "The approved plan allows all of that already.")
+        raise ToolError("already_allowed", _no_need(scope))
     return asked
+
+
+def _no_need(scope: Scope) -> str:
+    """Return that a scope allows what was asked for, and the calls that use it.
+
+    Qwen2.5-Coder-1.5B asks again and again, even to read, if it is not shown them.
+    """
+    ways = [f"To read a file, call `read_file` with {json.dumps(A_FILE)}."]
+    if scope.write:
+        allowed = ", ".join(scope.write[:3])
+        ways.append(f"You may write {allowed}: call `write_file` with {json.dumps(NEW_FILE)}.")
+    shown = (way for way in ways if any(f"`{name}`" in way for name in scope.tools or ()))
+    return " ".join(["The approved plan allows all of that already.", *shown])
 
 
 def answered_before(ports: Ports, case: Case) -> list[str]:

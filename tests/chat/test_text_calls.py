@@ -185,4 +185,5 @@ def test_tools_are_described_by_their_shape() -> None:
     assert '"scope": {"write": [text], "run": [text], "network"?: true|false' in text
     assert '"tools": ["read_file"|"list_directory"|' in text
     assert len(text) < 2_500
+    assert "actions" not in text
     assert described([ToolSpec("x", "Y.", {"type": "object"})], "").endswith("\n- x object: Y.")

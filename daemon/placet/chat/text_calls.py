@@ -206,6 +206,8 @@ _HOW_TO_CALL = (
 )
 
 
+_UNTOLD = {"actions"}
+"""Literal calls of a step: Qwen2.5-Coder-1.5B writes them without what they need."""
 _KINDS = {"string": "text", "integer": "number", "boolean": "true|false"}
 
 
@@ -226,5 +228,6 @@ def _shape(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     parts = (
         f'"{name}"{"" if name in required else "?"}: {_shape(one, definitions)}'
         for name, one in schema["properties"].items()
+        if name not in _UNTOLD
     )
     return f"{{{', '.join(parts)}}}"

@@ -59,6 +59,17 @@ def test_small_context_plans_in_one_call(tmp_path: Path, tools: str) -> None:
         assert len(told) + sum(map(len, ask.system)) < 11_000 + 8_192
 
 
+@pytest.mark.parametrize("tools", ["auto", "text"])
+def test_planner_that_calls_by_text_is_given_files(tmp_path: Path, tools: str) -> None:
+    vault = bare_vault(tmp_path, f'tools = "{tools}"\n')
+    (vault.root / "notes").mkdir()
+    (vault.root / "notes/a.md").write_text("alpha\n")
+    (ask, *_) = planned(vault, fenced(PLAN), "Summarise notes/ into one note.\n")
+    told = "\n".join(block["text"] for block in ask.turns[0].blocks)
+    assert ('<file path="notes/a.md">\nalpha\n</file>' in told) == (tools == "text")
+    assert ("read_file {" in "".join(ask.system)) == (tools == "text")
+
+
 @pytest.mark.parametrize(("tools", "most"), [("auto", 8_170), ("text", 4_250)])
 def test_first_request_stays_small(tmp_path: Path, tools: str, most: int) -> None:
     """2,253 and 981 tokens for Qwen2.5-Coder."""

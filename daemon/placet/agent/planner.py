@@ -13,7 +13,7 @@ from posixpath import normpath
 from typing import Any
 
 from placet.agent.commits import named
-from placet.agent.conversation import PLAIN, begin, rounds
+from placet.agent.conversation import PLAIN, TEXT, begin, rounds
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
 from placet.agent.ports import Ports
@@ -468,16 +468,20 @@ def _talk(
 ) -> tuple[Plan, SubmitPlan, Opening]:
     """Let the model read the repository and submit a plan.
 
-    In a small context it reads nothing: it is given the names of the files, and those that the
-    request names. Return the accepted plan, its arguments, and what the model was told first.
+    A model that writes its calls is given the names of the files, and the texts of those that the
+    request names: Qwen2.5-Coder-1.5B plans to "read all notes" without a look at them. In a small
+    context it reads nothing else. Return the accepted plan, its arguments, and what the model was
+    told first.
     """
     ports, revising = limits.ports, job.current is not None
     model, begun = ports.config.model, limits.record.get(OPENING)
-    is_plain = begun.tools == PLAIN if begun else model.sizes.is_small and model.tools != "native"
+    way = PLAIN if model.sizes.is_small and model.tools != "native" else model.tools
+    way = begun.tools if begun else way
     tools = planning(revising=revising, level=ports.sandbox)
     files: list[str] = []
-    if is_plain:
+    if way == PLAIN:
         tools = {name: tool for name, tool in tools.items() if name == SUBMIT_PLAN.name}
+    if way in (PLAIN, TEXT):
         files = _files(place, job.request_text, model.sizes.result_chars, submissions.read)
     talk = begin(
         limits,
@@ -487,7 +491,7 @@ def _talk(
         lambda agents_md: [*_opening(job, agents_md), *answered_before(ports, job.case), *files],
         SILENCE,
         EXAMPLE,
-        PLAIN if is_plain else "",
+        way,
     )
     for turn in rounds(talk, place, limits):
         for use, outcome in turn.calls:
@@ -503,7 +507,7 @@ def _files(place: Workplace, request: str, chars: int, read: set[str]) -> list[s
     Names, and all texts together, have at most so many characters. Adds those files to `read`.
     """
     paths = [*islice(paths_below(place.readable("."), lambda _path: True), MAX_NAMED)]
-    blocks = [f"The repository's files:\n\n{at_most(chr(10).join(paths), chars)}"]
+    blocks = [f"All files:\n\n{at_most(chr(10).join(paths), chars)}"]
     for path in paths:
         folders = (f"{folder}/" for folder in PurePosixPath(path).parents if folder.name)
         if chars < LEAST_CHARS or not any(one in request for one in (path, *folders)):

@@ -53,7 +53,8 @@ def _run(place: Workplace, args: ReadFile) -> Passage:
 def _text(place: Workplace, path: str) -> str:
     """Return a file's text. Raises ToolError, with what the folder has where it lacks the file.
 
-    A small model guesses again and again: `notes/summary.md`, to read what is in `notes`.
+    A small model guesses again and again: `notes/summary.md`, to read what is in `notes`. It asks
+    for a wider scope if it is not told to read.
     """
     try:
         return text_of(place, path)
@@ -63,10 +64,11 @@ def _text(place: Workplace, path: str) -> str:
         spot = place.readable(path)
         for folder in (PurePosixPath(spot.path), *PurePosixPath(spot.path).parents):
             with suppress(ToolError):
-                error.details["there_is"] = [
+                there_is = ", ".join(
                     spot.shown(one.path) + "/" * (one.kind is EntryKind.DIRECTORY)
                     for one in spot.files.list(str(folder))[:MAX_NAMED]
-                ]
+                )
+                error.message += f". Read what there is: {there_is}" if there_is else ""
                 break
         raise
 

@@ -94,6 +94,16 @@ def test_completed_step_names_the_next(tmp_path: Path) -> None:
     assert '"next": "call `finish`"' in told[4]
 
 
+def test_scope_after_failed_read_is_sent_back_once(tmp_path: Path) -> None:
+    asks = ("request_scope", {"why": "To read it.", "write": ["a.md"]})
+    rounds = [[("read_file", {"path": "a.md"})], [asks], [WRITE, done(1), FINISH]]
+    vault = carried_out(tmp_path, [own("Write")], rounds)
+    assert errors(vault) == ["not_found", "already_allowed"]
+    assert "execution.completed" in vault.actions()
+    again = carried_out(tmp_path / "again", [own("Write")], [*rounds[:2], [asks]])
+    assert "plan.amendment_requested" in again.actions(), again.actions()
+
+
 def completed(vault: TestVault) -> list[int]:
     return [row["metadata"]["step"] for row in vault.rows("step.completed")]
 

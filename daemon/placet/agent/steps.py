@@ -21,6 +21,7 @@ from placet.agent.tool_calls import (
     changes_files,
     effect_of,
     may_be_half_done,
+    no_need,
     settle_call,
     target,
 )
@@ -35,7 +36,7 @@ from placet.plan.plan import Step
 from placet.secrets import redact
 from placet.tools.arguments import Args
 from placet.tools.base import Outcome
-from placet.tools.control import CompleteStep, Finish
+from placet.tools.control import CompleteStep, Finish, RequestScope
 from placet.tools.registry import BY_NAME
 from placet.wording import counted
 
@@ -71,6 +72,10 @@ class StepsUnderway:
         Raises ToolError while an earlier step is open, and AsksPerson if the call asks a person.
         """
         work = self.work
+        more = isinstance(args, RequestScope) and not (args.run or args.network or args.hosts)
+        # once: this error is the last one then
+        if more and self.trouble and effect_of(self.trouble[0]) is Effect.READ:
+            raise no_need(work.mission.plan.scope, "Reading needs no wider scope.")
         ask(args, work.record, work.ports, work.mission.plan.scope, work.place.root)
         if isinstance(args, CompleteStep):
             return self._complete(args.step, args.summary)

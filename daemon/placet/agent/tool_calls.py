@@ -275,12 +275,12 @@ def _checked(args: RequestScope, scope: Scope, root: Root) -> Scope:
     if problems := never_written(asked.write, root.denied, root.path):
         raise ToolError("protected", problems[0], refused=True)
     if wider == scope:
-        raise ToolError("already_allowed", _no_need(scope))
+        raise no_need(scope, "The approved plan allows all of that already.")
     return asked
 
 
-def _no_need(scope: Scope) -> str:
-    """Return that a scope allows what was asked for, and the calls that use it.
+def no_need(scope: Scope, why: str) -> ToolError:
+    """Return the error for a wider scope that would not help, with the calls that are allowed.
 
     Qwen2.5-Coder-1.5B asks again and again, even to read, if it is not shown them.
     """
@@ -289,7 +289,7 @@ def _no_need(scope: Scope) -> str:
         allowed = ", ".join(scope.write[:3])
         ways.append(f"You may write {allowed}: call `write_file` with {json.dumps(NEW_FILE)}.")
     shown = (way for way in ways if any(f"`{name}`" in way for name in scope.tools or ()))
-    return " ".join(["The approved plan allows all of that already.", *shown])
+    return ToolError("already_allowed", " ".join([why, *shown]))
 
 
 def answered_before(ports: Ports, case: Case) -> list[str]:

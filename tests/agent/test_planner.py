@@ -142,6 +142,13 @@ def test_planner_that_calls_an_unknown_tool_is_told(tmp_path: Path) -> None:
     assert '"scope": {"write"' in told
 
 
+@pytest.mark.parametrize("tools", ["auto", "text"])
+def test_mission_by_text_has_twice_the_turns(tmp_path: Path, tools: str) -> None:
+    vault = bare_vault(tmp_path, f'tools = "{tools}"\n')
+    planned(vault, fenced({**PLAN, "complexity": "standard"}), "Say hello.\n")
+    assert ("At most 20 iterations" in vault.plan().read_text()) == (tools == "text")
+
+
 def test_silent_planner_must_call_any_tool(tmp_path: Path) -> None:
     asks = planned(bare_vault(tmp_path), says(text="I would write it."), "Say hello.\n")
     assert [ask.must_call for ask in asks[:2]] == [False, True]

@@ -32,7 +32,7 @@ from placet.case.request import changed_keys
 from placet.case.waiting import WaitReason
 from placet.chat.budget import Amount, Complexity, Limits
 from placet.chat.cancel import Cancel
-from placet.chat.guards import SPARE_TURNS, Effect, GuardSettings
+from placet.chat.guards import SPARE_TURNS, Effect, GuardSettings, iteration_cap
 from placet.chat.messages import Purpose, ToolUse
 from placet.chat.prices import pricer
 from placet.disk.path_text import Denied
@@ -121,10 +121,13 @@ def plan_note(
     """
     case = job.case
     steps = tuple(replace(step, tools=()) for step in plan.steps)
+    complexity = case.request.complexity or Complexity(given.complexity)
     scope = replace(plan.scope, tools=_tools_of(plan))
+    if ports.config.model.tools == TEXT:  # one call in each answer: three reads are three turns
+        most = 2 * iteration_cap(complexity, None, agent_steps(plan.steps))
+        scope = replace(scope, max_iterations=min(most, ports.config.limits.iterations_ceiling))
     plan = replace(plan, steps=steps, scope=scope)
     revision = case.plan.revision + 1
-    complexity = case.request.complexity or Complexity(given.complexity)
     body, tail, changes = render_plan(plan), "", ""
     if (old := job.current) is not None:
         open_ones = open_comments(old)

@@ -316,6 +316,9 @@ def test_pattern_nudges_once_then_halts(pattern, end, before, adds):
     assert isinstance(nudge, Nudge)
     assert nudge.patterns == (pattern,)
     assert nudge.text.startswith("Noticed: ")
+    assert ("call `complete_step` if the step is done" in nudge.text) == (
+        "{out}" in RULES[pattern].advice
+    )
     (told,) = nudge.told  # people get nothing that is meant for the model
     assert "placet" in told
     assert "`give_up`" not in told

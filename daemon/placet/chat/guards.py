@@ -248,7 +248,9 @@ class GuardSettings:
     """Calls of the form A B A B …."""
     talk_turns: int = 3
     """Turns in a row without a call."""
-    way_out: str = "call `give_up` and say what is in the way"
+    way_out: str = (
+        "call `complete_step` if the step is done, or `give_up` and say what is in the way"
+    )
     """How the model ends its work if it cannot continue."""
     writes: bool = True
     """Whether the plan's scope allows writing."""

@@ -72,7 +72,8 @@ def test_unwritten_last_step_is_sent_back_once(tmp_path: Path) -> None:
 
 
 def test_completed_step_names_the_next(tmp_path: Path) -> None:
-    rounds = [[WRITE], [done(1)], [done(3)], [FINISH]]
+    last = ("complete_step", {"summary": "Without a number"})
+    rounds = [[WRITE], [done(1)], [last], [FINISH]]
     steps = [own("Write"), LICENCE, own("Look")]
     told: list[str] = []
 

@@ -78,7 +78,7 @@ class StepsUnderway:
             raise no_need(work.mission.plan.scope, "Reading needs no wider scope.")
         ask(args, work.record, work.ports, work.mission.plan.scope, work.place.root)
         if isinstance(args, CompleteStep):
-            return self._complete(args.step, args.summary)
+            return self._complete(args.step or self.open_step() or 1, args.summary)
         if (first := self.open_step()) is not None and isinstance(args, Finish):
             raise self._still_open("The mission was not finished", first)
         return args

@@ -126,10 +126,21 @@ def _steer(place: Workplace, args: Args) -> Any:
     return place.steer(args)
 
 
-class CompleteStep(Args):
-    """Arguments of `complete_step`."""
+def _without_default(shown: dict[str, Any]) -> None:
+    del shown["default"]
 
-    step: int = Field(ge=1, description="The step's number in the plan.")
+
+class CompleteStep(Args):
+    """Arguments of `complete_step`. Without a number it is the first open step: no other can be."""
+
+    model_config = _shown_as_required("step", "summary")
+
+    step: int = Field(
+        default=0,
+        ge=0,
+        description="The step's number in the plan.",
+        json_schema_extra=_without_default,
+    )
     summary: str = Field(description="What was done, in one line; it becomes the commit's subject.")
 
 

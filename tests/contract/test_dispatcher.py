@@ -95,7 +95,8 @@ def test_written_file_is_read_listed_and_searched(at: Bench) -> None:
 @pytest.mark.parametrize("path", ["src/none/none.py", "src/none.py", "src"])
 def test_missing_file_names_what_its_folder_has(at: Bench, path: str) -> None:
     error = at.fails("read_file", path=path)["error"]
-    assert error.endswith(". Read what there is: src/crlf.txt, src/deep/, src/main.py")
+    assert ". Read what there is: src/crlf.txt, src/deep/, src/main.py" in error
+    assert ("Then write it" in error) == (path != "src")
 
 
 def test_edit_file_replaces_unique_text(at: Bench) -> None:

@@ -73,7 +73,7 @@ def test_unwritten_last_step_is_sent_back_once(tmp_path: Path) -> None:
 
 def test_completed_step_names_the_next(tmp_path: Path) -> None:
     last = ("complete_step", {"summary": "Without a number"})
-    rounds = [[WRITE], [done(1)], [last], [FINISH]]
+    rounds = [[done(3)], [WRITE], [done(1)], [last], [FINISH]]
     steps = [own("Write"), LICENCE, own("Look")]
     told: list[str] = []
 
@@ -91,8 +91,10 @@ def test_completed_step_names_the_next(tmp_path: Path) -> None:
         vault.approve()
         running.settle()
     assert completed(vault) == [1, 2, 3]
-    assert '"next": "step 3: Look"' in told[3]
-    assert '"next": "call `finish`"' in told[4]
+    first = 'call `complete_step` with {\\"step\\": 1, \\"summary\\": \\"Write\\"}.'
+    assert first in told[2].replace("\\\\", "\\"), told[2]
+    assert '"next": "step 3: Look"' in told[4]
+    assert '"next": "call `finish`"' in told[5]
 
 
 def test_scope_after_failed_read_is_sent_back_once(tmp_path: Path) -> None:

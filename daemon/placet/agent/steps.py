@@ -142,12 +142,13 @@ class StepsUnderway:
         return " Nothing is left. Call `finish`." if first is None else f" Go on with step {first}."
 
     def _still_open(self, what: str, first: int) -> ToolError:
-        steps = self.work.mission.plan.steps
+        title = self.work.mission.plan.steps[first - 1].title
+        # Qwen2.5-Coder-1.5B gave up with all work done, when told to do it or to give up
+        call = json.dumps({"step": first, "summary": title}, ensure_ascii=False)
         return ToolError(
             STEP_OPEN,
-            f"{what}: step {first} ({steps[first - 1].title}) is still open. "
-            "Steps are done in their order. Do it and call `complete_step` for it, "
-            "or call `give_up`.",
+            f"{what}, because step {first} ({title}) comes first. If it is done, call "
+            f"`complete_step` with {call}.",
             step=first,
             open=[n for n, _ in self.work.mission.plan.kept if n not in self.done],
         )

@@ -91,7 +91,7 @@ def test_completed_step_names_the_next(tmp_path: Path) -> None:
         vault.approve()
         running.settle()
     assert completed(vault) == [1, 2, 3]
-    first = 'call `complete_step` with {\\"step\\": 1, \\"summary\\": \\"Write\\"}.'
+    first = 'call `complete_step` with {\\"step\\": 1, \\"summary\\": \\"<what was done>\\"}.'
     assert first in told[2].replace("\\\\", "\\"), told[2]
     assert '"next": "step 3: Look"' in told[4]
     assert '"next": "call `finish`"' in told[5]

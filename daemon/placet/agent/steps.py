@@ -142,13 +142,13 @@ class StepsUnderway:
         return " Nothing is left. Call `finish`." if first is None else f" Go on with step {first}."
 
     def _still_open(self, what: str, first: int) -> ToolError:
-        title = self.work.mission.plan.steps[first - 1].title
-        # Qwen2.5-Coder-1.5B gave up with all work done, when told to do it or to give up
-        call = json.dumps({"step": first, "summary": title}, ensure_ascii=False)
+        # Qwen2.5-Coder-1.5B gave up with all work done, when told to do it or to give up. With the
+        # step's title its call would repeat what it was told, which does not count in text.
+        call = json.dumps({"step": first, "summary": "<what was done>"})
         return ToolError(
             STEP_OPEN,
-            f"{what}, because step {first} ({title}) comes first. If it is done, call "
-            f"`complete_step` with {call}.",
+            f"{what}, because step {first} comes first. If it is done, call `complete_step` with "
+            f"{call}.",
             step=first,
             open=[n for n, _ in self.work.mission.plan.kept if n not in self.done],
         )

@@ -287,7 +287,9 @@ def no_need(scope: Scope, why: str) -> ToolError:
     ways = [f"To read a file, call `read_file` with {json.dumps(A_FILE)}."]
     if scope.write:
         allowed = ", ".join(scope.write[:3])
-        ways.append(f"You may write {allowed}: call `write_file` with {json.dumps(NEW_FILE)}.")
+        is_path = len(scope.write) == 1 and not set(allowed) & set("*?[!")
+        shown_call = json.dumps({**NEW_FILE, "path": allowed} if is_path else NEW_FILE)
+        ways.append(f"You may write {allowed}: call `write_file` with {shown_call}.")
     shown = (way for way in ways if any(f"`{name}`" in way for name in scope.tools or ()))
     return ToolError("already_allowed", " ".join([why, *shown]))
 

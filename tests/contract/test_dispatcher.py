@@ -97,6 +97,8 @@ def test_missing_file_names_what_its_folder_has(at: Bench, path: str) -> None:
     error = at.fails("read_file", path=path)["error"]
     assert ". Read what there is: src/crlf.txt, src/deep/, src/main.py" in error
     assert ("Then write it" in error) == (path != "src")
+    elsewhere = at.fails("read_file", path="docs/none.md")["error"]
+    assert elsewhere.endswith(". The plan lets you write: src/**, new/**, caf\u00e9.md")
 
 
 def test_edit_file_replaces_unique_text(at: Bench) -> None:

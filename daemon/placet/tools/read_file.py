@@ -69,8 +69,12 @@ def _text(place: Workplace, path: str) -> str:
                     for one in spot.files.list(str(folder))[:MAX_NAMED]
                 )
                 error.message += f". Read what there is: {there_is}" if there_is else ""
-                if error.error_type == Fault.NOT_FOUND and place.scope.allows_write(path):
-                    error.message += ". Then write it: the plan allows that"
+                if error.error_type == Fault.NOT_FOUND and (writes := place.scope.write):
+                    error.message += (
+                        ". Then write it: the plan allows that"
+                        if place.scope.allows_write(path)
+                        else f". The plan lets you write: {', '.join(writes[:3])}"
+                    )
                 break
         raise
 

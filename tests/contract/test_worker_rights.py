@@ -48,7 +48,7 @@ def daemon(tmp_path: Path, workers: Workers) -> Iterator[Journal]:
         yield found
 
 
-def event(trace: str, action: Action = Action.TOOL_CALLED, **facts: Any) -> AddActivity:
+def event(trace: str, action: Action = Action.GIT_TIDIED, **facts: Any) -> AddActivity:
     when = "2026-11-25T10:20:30Z"
     return AddActivity(
         Activity(
@@ -59,7 +59,14 @@ def event(trace: str, action: Action = Action.TOOL_CALLED, **facts: Any) -> AddA
 
 def test_worker_rows_join_hash_chain_and_totals(daemon: Journal, workers: Workers) -> None:
     token = handed(daemon, workers, "ann", "t1")
-    used = {"tokens": 1, "input_tokens": 3, "cost_usd": 0.25, "text": "\u00fc\n\0\ud800"}
+    used = {
+        "model": "m",
+        "purpose": "plan",
+        "tokens": 1,
+        "input_tokens": 3,
+        "cost_usd": 0.25,
+        "text": "\u00fc\n\0\ud800",
+    }
     with closing(journal_of(workers, "ann")) as journal:
         call = AddRecord("t1", 1, 1, "intent", "attempt:1", b"{}")
         journal.commit([Guard("t1", token), call, event("t1")])
@@ -164,7 +171,7 @@ def test_forbidden_worker_write_rejects_whole_batch(daemon: Journal, workers: Wo
         assert reader.activity() == ()
 
 
-GOOD = ["2026-11-25T10:20:30Z", "t1", "agent", "", "tool.called", "mission", "x", "{}"]
+GOOD = ["2026-11-25T10:20:30Z", "t1", "agent", "", "git.tidied", "mission", "x", "{}"]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from placet.host.clock import Clock
 from placet.host.config import Config
 from placet.host.signers import NotSigned, read_list, verify
 from placet.journal.writes import BodyDamaged
-from placet.loop.build import model_opener, prices
+from placet.loop.build import model_opener
 from placet.note.frontmatter import read_note
 from placet.plan.statement import read_statement
 from placet.sandbox.box import Level
@@ -211,7 +211,7 @@ class Machine:
             self.journal,
             self.clock,
             self._opener(config, vault),
-            prices(config),
+            config.model.prices,
             RetryPolicy(),
             self.say,
             making=self.making,

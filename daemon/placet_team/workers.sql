@@ -150,7 +150,8 @@ BEGIN
     facts := event[8]::jsonb;
     IF NOT worker_row_is_whole(event[5], facts)
       OR event[6] NOT IN ('request', 'plan', 'mission', 'repository')
-      OR event[4] ~ '[[:cntrl:]]' OR event[7] <> (SELECT request_id FROM cases c WHERE c.trace_id = trace)
+      OR event[4] ~ '[[:cntrl:]]'
+      OR event[7] <> (SELECT request_id FROM cases c WHERE c.trace_id = trace)
       OR event[1] !~ '^[2-9]\d{3}-\d\d-\d\dT([01]\d|2[0-3])(:[0-5]\d){2}(\.\d{1,6})?Z$'
       OR event[1]::timestamptz > clock_timestamp() + interval '1 hour' THEN
       RAISE EXCEPTION 'this is no row of the journal: %', left(event[8], 80)

@@ -27,7 +27,7 @@ from placet.host.clock import Clock
 from placet.host.config import load
 from placet.host.state import vault_state
 from placet.journal.writer import Journal
-from placet.loop.build import model_opener, own_secrets, prices
+from placet.loop.build import model_opener, own_secrets
 from placet.loop.config_watch import ConfigWatch, stamps
 from placet.loop.tick import Loop, Tick
 from placet.sandbox.box import Level
@@ -198,7 +198,7 @@ def looping(
             journal,
             clock,
             opener,
-            prices(config),
+            config.model.prices,
             retry or RetryPolicy(),
         )
         settings = ConfigWatch(

@@ -36,7 +36,6 @@ from placet.journal.writes import AddActivity, Conflict, JournalPaused
 from placet.loop.build import (
     model_opener,
     own_secrets,
-    prices,
     sandbox_level,
     systemd_notifier,
     teller,
@@ -221,7 +220,7 @@ def _loop(
         journal,
         clock,
         opener,
-        prices(config),
+        config.model.prices,
         RetryPolicy(),
         say,
     )

@@ -13,7 +13,6 @@ from placet.case.case import Case
 from placet.case.life_cycle import State
 from placet.case.waiting import Hold
 from placet.chat.messages import Model, ModelError
-from placet.chat.prices import Price
 from placet.host.config import Config, ModelTable
 from placet.loop.side_notes import MODEL, side_of
 from placet.models import check, offered, open_model
@@ -49,11 +48,6 @@ def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
         for path in sorted(Path(folder).iterdir()):
             values.append(path.read_bytes().decode(errors="replace").strip())
     return tuple(value for value in dict.fromkeys(values) if len(value) >= MIN_LITERAL)
-
-
-def prices(config: Config) -> tuple[Price, ...]:
-    """Return the price list: the configuration's rows, then the built-in ones."""
-    return config.model.prices
 
 
 def model_opener(config: Config, vault: Path, env: Mapping[str, str]) -> Callable[[], Model]:

@@ -22,7 +22,7 @@ from placet.host.config import FOR_NEXT_START, Config, load
 from placet.host.signers import read_list
 from placet.host.state import SIGNERS, StateFolder
 from placet.journal.writer import JournalAccess
-from placet.loop.build import model_opener, prices
+from placet.loop.build import model_opener
 from placet.loop.claim import refuse_claimed
 from placet.loop.rows import of_daemon
 from placet.note.paths import CONFIG_PATH, SIGNERS_PATH, show
@@ -122,7 +122,7 @@ class ConfigWatch:
         opener = ports.open_model
         if config.model != old.model:
             opener = model_opener(config, self.vault, self.env)
-        return replace(ports, config=config, open_model=opener, prices=prices(config)), None
+        return replace(ports, config=config, open_model=opener, prices=config.model.prices), None
 
     def _unsettled_s(self, now: Stamps, now_s: float) -> float:
         """Return in how many seconds a look can tell more about the settings, 0 if all is written.

@@ -102,6 +102,8 @@ def test_it_asks_for_model_repository_and_history(place: TestVault) -> None:
     assert found["model"] == {"provider": "anthropic", "base_url": url, "name": "qwen"}
     assert found["portals"] == {"my-code": {"path": str(repo)}}
     assert found["vault"]["history"] is True
+    there = replace(place, root=place.root / "vault")
+    assert f"qwen ({url.removeprefix('http://')})\n" in there.cli("status").stdout
 
 
 def test_init_with_key_defaults_to_vendor(place: TestVault) -> None:

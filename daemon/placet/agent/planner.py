@@ -154,7 +154,7 @@ def plan_note(
         *filter(None, [changed, _left(job), _done_before(case)]),
         *_estimate(ports, complexity, plan.scope.budget_usd),
         f"Commands would run in: {ports.sandbox.title}.",
-        f"Planned by {code(model.name)} ({model.provider}) in "
+        f"Planned by {code(model.name)} ({model.server}) in "
         f"{counted(spent.replies, 'iteration')} for {spent.cost('unknown cost')}.",
     ]
     kind = Frontmatter(ports.config.vault.frontmatter)

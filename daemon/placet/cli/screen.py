@@ -206,7 +206,7 @@ def _head(found: Status, vault: Path) -> RenderableType:
     rows: list[tuple[RenderableType, RenderableType]] = [
         (styled("vault", "dim"), link(str(vault), vault)),
         (styled("daemon", "dim"), joined([mark, *local_times([daemon])])),
-        (styled("model", "dim"), styled(model_line(found.provider, found.model))),
+        (styled("model", "dim"), styled(model_line(found.provider, found.model, found.server))),
         (styled("today", "dim"), styled(today_words(found.today))),
     ]
     if changed := changed_words(found.changed):

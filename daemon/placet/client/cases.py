@@ -226,8 +226,11 @@ class Status:
     vault: str
     daemon: str | None
     provider: str
-    """Empty, as `model` is, where the configuration cannot be used."""
     model: str
+    server: str
+    """Who answers for the model: host and port, else the provider. The three are empty where the
+    configuration cannot be used.
+    """
     paused: bool
     waits: ModelWait | None
     stuck: tuple[str, ...]
@@ -582,6 +585,7 @@ def status(site: Site) -> Status:
         vault=str(site.vault),
         daemon=daemon,
         provider="" if site.problem else config.model.provider,
+        server="" if site.problem else config.model.server,
         model="" if site.problem else config.model.name,
         paused=config.daemon.paused,
         waits=waits,

@@ -328,9 +328,9 @@ def _model_line(site: Site, config: Config) -> Finding:
         helps = "For a real one, with ANTHROPIC_API_KEY: placet config set model.provider anthropic"
         return finding("model", "warn", found, helps)
     if config.team.workers:
-        found = f"{model.name} ({model.provider}): the workers ask it, each with its own key"
+        found = f"{model.name} ({model.server}): the workers ask it, each with its own key"
         return finding("model", "good", found)
-    name = f"{model.name} ({model.provider})"
+    name = f"{model.name} ({model.server})"
     try:
         is_known = model_answers(config, site.vault, site.env)
     except UserError as error:

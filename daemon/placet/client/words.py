@@ -26,13 +26,13 @@ MAX_FAILURE = 500
 """Characters of a failure's reason that `placet status` shows; `placet why` has all."""
 
 
-def model_line(provider: str, name: str) -> str:
-    """Return which model works here; the scripted one says so."""
+def model_line(provider: str, name: str, server: str = "") -> str:
+    """Return which model works here, and whose `server` it is; the scripted one says so."""
     if not provider:
         return "not known, as System/placet.toml cannot be used"
     if provider == "scripted":
         return f"{name}: SCRIPTED, replies are replayed from a file, no model is asked"
-    return f"{name} ({provider})"
+    return f"{name} ({server or provider})"
 
 
 def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:

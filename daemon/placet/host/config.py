@@ -213,6 +213,11 @@ class ModelTable(_Table):
         return f"{self.provider}: {self.name}{tools}"
 
     @property
+    def server(self) -> str:
+        """Who answers, for people: the host and port of `base_url`, else the provider."""
+        return urlsplit(self.base_url).netloc or self.provider
+
+    @property
     def sizes(self) -> Sizes:
         """What an answer, a prompt and a result may take of the context."""
         return sizes(self.context_tokens, self.max_tokens)
@@ -539,15 +544,18 @@ def write_settings(vault: Path, settings: Mapping[Key, Any]) -> Config:
     return parse(new.decode("utf-8-sig"), str(path))
 
 
-def must_fit(config: Config) -> None:
-    """Raise UserError (exit code 2) if a model's answer leaves its context no room for a prompt."""
+def must_fit(config: Config, then: str = "") -> None:
+    """Raise UserError (exit code 2) if a model's answer leaves its context no room for a prompt.
+
+    `then` is added to the command that helps.
+    """
     model, most = config.model, config.model.context_tokens // 2
     if "max_tokens" in model.model_fields_set and model.max_tokens > most:
         raise UserError(
             f"An answer of {model.max_tokens:,} tokens (model.max_tokens) does not fit a context "
             f"of {model.context_tokens:,} (model.context_tokens): at most half of it. Nothing was "
             "written.",
-            f"placet config set model.max_tokens {most}",
+            f"placet config set model.max_tokens {most}{then}",
             exit_code=2,
         )
 
@@ -566,7 +574,8 @@ def _with_settings(path: Path, raw: bytes, settings: Mapping[Key, Any]) -> bytes
         text = _with_setting(path, text, key, value)
     changed = parse(text, f"{path}, changed so,")
     if any(key[:1] == ("model",) for key in settings):
-        must_fit(changed)
+        again = ", then this command again" if ("model", "context_tokens") in settings else ""
+        must_fit(changed, again)
     return (BOM_UTF8 if raw.startswith(BOM_UTF8) else b"") + text.encode()
 
 

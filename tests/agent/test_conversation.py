@@ -513,8 +513,10 @@ def test_answer_ending_in_thinking_is_accepted_when_resent(tmp_path: Path, first
     assert ends(vault) == ["finished"]
 
 
-@pytest.mark.parametrize("portal", [True, False])
-def test_knowledge_is_named_for_portals_only(tmp_path: Path, portal: bool) -> None:
+@pytest.mark.parametrize(("portal", "notes"), [(True, True), (True, False), (False, True)])
+def test_knowledge_is_named_where_a_portal_lacks_notes(
+    tmp_path: Path, portal: bool, notes: bool
+) -> None:
     repo = make_repo(tmp_path / "repo", {"a.txt": "a"})
     asked: list[Ask] = []
     vault = bare_vault(tmp_path, f'[portals.r]\npath = "{repo}"\n')
@@ -523,10 +525,12 @@ def test_knowledge_is_named_for_portals_only(tmp_path: Path, portal: bool) -> No
         asked.append(ask)
         return says(("submit_plan", PLAN))
 
+    if notes:
+        (vault.root / "Knowledge/Style.md").write_text("Short sentences.\n")
     vault.drop("---\nportal: r\n---\nSay hello.\n" if portal else "Say hello.\n")
     with looping(vault, model=lambda: Fake(answer)) as running:
         running.settle()
-    assert ("Knowledge/" in asked[0].system[0]) == portal
+    assert ("Knowledge/" in asked[0].system[0]) == (portal and notes)
 
 
 # --- calls as text
@@ -620,11 +624,37 @@ def test_text_calls_keep_the_prefix_byte_equal(tmp_path: Path) -> None:
         carried_out(vault)
     assert ends(vault) == ["finished"]
     assert (len(api.requests), api.refused) == (5 + 7, [])
+    for begun in (api.requests[0], api.requests[5]):
+        first = begun.body["messages"][0]["content"]
+        assert first[0]["text"].startswith("All files:\n\n0.md\n1.md\n")
     for sent in (api.requests[:5], api.requests[5:]):
         for earlier, later in pairwise(request.raw for request in sent):
             before, after = (raw.split(b'"messages":[', 1)[1] for raw in (earlier, later))
             assert after.startswith(before.split(b'],"model"', 1)[0])
             assert later.partition(b'"model"')[2] == earlier.partition(b'"model"')[2]
+
+
+def test_mission_by_text_is_given_what_the_plan_rests_on(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, 'tools = "text"\n')
+    for name in ("notes", "other"):
+        (vault.root / name).mkdir()
+        (vault.root / name / "a.md").write_text(f"Text of {name}.\n")
+
+    def answer(ask: Ask) -> Reply:
+        told = "\n".join(block["text"] for block in ask.turns[0].blocks)
+        assert "other/a.md\n" in told
+        assert '<file path="notes/a.md">\nText of notes.\n</file>' in told
+        assert "Text of other." not in told
+        if "The approved plan:" in told:
+            return written("give_up", {"reason": "It is told."})
+        return written("submit_plan", PLAN)
+
+    vault.drop("Summarise notes/ into one note.\n", "sum.md")
+    with looping(vault, model=lambda: Fake(answer)) as running:
+        running.settle()
+        vault.approve("sum")
+        running.settle()
+    assert ends(vault) == ["gave_up"]
 
 
 def test_way_of_calling_is_kept_on_resume(tmp_path: Path) -> None:

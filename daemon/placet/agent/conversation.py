@@ -16,7 +16,7 @@ from placet.activity import Action, Actor
 from placet.agent.instruction_notes import digests_of, notes_of_agent
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import ask_model
-from placet.agent.prompts import INSTRUCTIONS_RETRY_S, guidance, marked, system_prompt
+from placet.agent.prompts import INSTRUCTIONS_RETRY_S, file_names, guidance, marked, system_prompt
 from placet.agent.record import CALL, OPENING, TURN, Key, Opening, Postponed, Prepared, Record
 from placet.agent.tool_calls import (
     CUT_OFF,
@@ -27,6 +27,7 @@ from placet.agent.tool_calls import (
     run_call,
     settle_call,
 )
+from placet.agent.workplace import REPORTS
 from placet.case.approval import changed_instructions
 from placet.case.case import Case
 from placet.case.waiting import WaitReason
@@ -136,13 +137,15 @@ def begin(
             sandbox=place.level.title,
             repository=record.case.request.portal or "the vault itself",
             facts=place.facts,
-            knowledge=place.knowledge is not None and bool(record.case.request.portal),
+            knowledge=bool(record.case.request.portal) and _has_notes(place.knowledge),
             turns=limits.guards.max_iterations,
         )
         if way in (TEXT, PLAIN):
             how = described((tool.spec() for tool in tools.values()), call_text(*example))
             system = (system[0], how, *system[1:])
         first_turn = texts(guidance(place.root, remarks, model.sizes.guidance_bytes))
+        if way in (TEXT, PLAIN):
+            first_turn = [file_names(place, model.sizes.result_chars), *first_turn]
         told = [
             tuple(redact(text, place.secrets)[0] for text in some)
             for some in (system, first_turn, remarks)
@@ -154,6 +157,11 @@ def begin(
     return Conversation(
         purpose, opening, tools, (silence, first), model.max_tokens, model.context_tokens
     )
+
+
+def _has_notes(knowledge: Root | None) -> bool:
+    """Return whether there is more than reports: Qwen2.5-Coder-1.5B reads there what is named."""
+    return knowledge is not None and any(one.path != REPORTS for one in knowledge.list())
 
 
 def _other_notes(case: Case, now: Sequence[tuple[str, str]]) -> str:

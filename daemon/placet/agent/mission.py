@@ -12,12 +12,12 @@ from typing import Any
 from placet.activity import Action, Actor, Entity
 from placet.agent.checkpoints import keep, keep_call, keep_turn, rebuild, restore_worktree
 from placet.agent.commits import clean_up, delete_old_leftovers, drop_temporaries, named
-from placet.agent.conversation import begin, rounds
+from placet.agent.conversation import TEXT, begin, rounds
 from placet.agent.drift import changed_under
 from placet.agent.limits import MissionLimits
 from placet.agent.mission_end import conclude, failed_result, stopped_result, trouble_result
 from placet.agent.ports import Ports
-from placet.agent.prompts import marked
+from placet.agent.prompts import file_texts, marked
 from placet.agent.record import BRANCH, CHECKPOINT, ENDED, PLACE, MissionGit, Postponed, Record
 from placet.agent.repository import keep_vault, repository
 from placet.agent.steps import StepsUnderway
@@ -275,25 +275,36 @@ def _work_through(steps: StepsUnderway, lost: Path | None) -> tuple[Stop | None,
         raise
 
 
+def _opening(
+    work: RunningMission, literals: Sequence[Mapping[str, Any]], agents_md: str
+) -> list[str]:
+    """Return the first message.
+
+    A model that writes its calls is given the files that the planner read, too: it works on the
+    first of them alone.
+    """
+    mission, model = work.mission, work.ports.config.model
+    blocks = [f"The approved plan:\n\n<plan>\n{text_to_do(mission.text, mission.plan)}\n</plan>"]
+    if mission.remarks:
+        listed = "\n".join(f"- {placed(one)}" for one in mission.remarks)
+        blocks.append(f"{REMARKS}\n\n{marked('remarks', listed)}")
+    blocks += answered_before(work.ports, mission.case)
+    if model.tools == TEXT:
+        paths = [path for path, _ in mission.case.plan.based_on]
+        blocks += file_texts(work.place, paths, model.sizes.result_chars).values()
+    if agents_md:
+        blocks.append(agents_md)
+    if literals:
+        numbers = ", ".join(str(one["step"]) for one in literals)
+        blocks.append(f"Already done, as written: step {numbers}.")
+    return blocks
+
+
 def _converse(steps: StepsUnderway, literals: Sequence[Mapping[str, Any]]) -> str:
     """Let the model do its steps; return its summary. Raises Stop if it gives up, or at a limit."""
     work, place = steps.work, steps.work.place
     plan = work.mission.plan
-
-    def texts(agents_md: str) -> list[str]:
-        text = text_to_do(work.mission.text, plan)
-        blocks = [f"The approved plan:\n\n<plan>\n{text}\n</plan>"]
-        if remarks := work.mission.remarks:
-            listed = "\n".join(f"- {placed(one)}" for one in remarks)
-            blocks.append(f"{REMARKS}\n\n{marked('remarks', listed)}")
-        blocks += answered_before(work.ports, work.mission.case)
-        if agents_md:
-            blocks.append(agents_md)
-        if literals:
-            numbers = ", ".join(str(one["step"]) for one in literals)
-            blocks.append(f"Already done, as written: step {numbers}.")
-        return blocks
-
+    texts = partial(_opening, work, literals)
     tools = executing(named(plan), plan.scope, place.level)
     example = next(one for one in EXAMPLES if one[0] in tools)
     talk = begin(work.limits, place, Purpose.EXECUTE, tools, texts, SILENCE, example)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import islice
@@ -17,7 +16,7 @@ from placet.agent.conversation import PLAIN, TEXT, begin, rounds
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
 from placet.agent.ports import Ports
-from placet.agent.prompts import marked
+from placet.agent.prompts import MAX_NAMED, file_texts, marked
 from placet.agent.record import BASE, EARLIER, OPENING, Opening, Postponed, Record
 from placet.agent.repository import keep_vault, repository
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before, ask, never_written
@@ -55,7 +54,6 @@ from placet.git.run import GitError, Repo, RepositoryChanged, leavable
 from placet.git.worktree import Worktree, add_worktree
 from placet.note.escape import code, link
 from placet.note.frontmatter import Frontmatter
-from placet.note.paths import show
 from placet.plan.comments import Comment, open_comments, placed, with_answers
 from placet.plan.left_out import WRITES
 from placet.plan.limits import plan_from
@@ -67,8 +65,8 @@ from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
 from placet.tools.control import SUBMIT_PLAN, ActionArgs, StepArgs, SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning
-from placet.tools.text import paths_below, text_of
-from placet.wording import at_most, counted
+from placet.tools.text import paths_below
+from placet.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +199,6 @@ def _done_before(case: Case) -> str:
         "the copy."
     )
 
-
-MAX_NAMED, LEAST_CHARS = 1_000, 200
-"""Maximum of files for a planner with a small context; a shorter part of a text says little."""
 
 MAX_REFUSED_PLANS = 3
 """The third plan that is not valid ends the planning: its problems went back to the model twice."""
@@ -471,10 +466,9 @@ def _talk(
 ) -> tuple[Plan, SubmitPlan, Opening]:
     """Let the model read the repository and submit a plan.
 
-    A model that writes its calls is given the names of the files, and the texts of those that the
-    request names: Qwen2.5-Coder-1.5B plans to "read all notes" without a look at them. In a small
-    context it reads nothing else. Return the accepted plan, its arguments, and what the model was
-    told first.
+    A model that writes its calls is given the texts of the files that the request names:
+    Qwen2.5-Coder-1.5B plans to "read all notes" without a look at them. In a small context it reads
+    nothing else. Return the accepted plan, its arguments, and what the model was told first.
     """
     ports, revising = limits.ports, job.current is not None
     model, begun = ports.config.model, limits.record.get(OPENING)
@@ -485,7 +479,8 @@ def _talk(
     if way == PLAIN:
         tools = {name: tool for name, tool in tools.items() if name == SUBMIT_PLAN.name}
     if way in (PLAIN, TEXT):
-        files = _files(place, job.request_text, model.sizes.result_chars, submissions.read)
+        texts = file_texts(place, _named_in(job.request_text, place), model.sizes.result_chars)
+        files, submissions.read = [*texts.values()], {*texts}
     talk = begin(
         limits,
         place,
@@ -504,23 +499,17 @@ def _talk(
     raise AssertionError("rounds go on until somebody stops taking them")
 
 
-def _files(place: Workplace, request: str, chars: int, read: set[str]) -> list[str]:
-    """Return the names of the repository's files, and the texts of those that the request names.
+def _named_in(request: str, place: Workplace) -> list[str]:
+    """Return the files that the request names, by themselves or by a folder."""
+    return [
+        path
+        for path in islice(paths_below(place.readable("."), lambda _path: True), MAX_NAMED)
+        if any(one in request for one in (path, *_folders(path)))
+    ]
 
-    Names, and all texts together, have at most so many characters. Adds those files to `read`.
-    """
-    paths = [*islice(paths_below(place.readable("."), lambda _path: True), MAX_NAMED)]
-    blocks = [f"All files:\n\n{at_most(chr(10).join(paths), chars)}"]
-    for path in paths:
-        folders = (f"{folder}/" for folder in PurePosixPath(path).parents if folder.name)
-        if chars < LEAST_CHARS or not any(one in request for one in (path, *folders)):
-            continue
-        with suppress(ToolError):  # not a text, or a file of keys
-            text = at_most(text_of(place, path), chars)
-            chars -= len(text)
-            blocks.append(marked("file", text, f' path="{show(path)}"'))
-            read.add(path)
-    return blocks
+
+def _folders(path: str) -> list[str]:
+    return [f"{folder}/" for folder in PurePosixPath(path).parents if folder.name]
 
 
 def _opening(job: Assignment, agents_md: str) -> list[str]:

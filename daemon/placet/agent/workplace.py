@@ -32,7 +32,8 @@ from placet.tools.base import Steer, Workplace
 from placet.tools.commit_secrets import refuse_uncommittable
 from placet.tools.text import known_secrets
 
-_REPORTS = Path(Folder.REPORTS).name
+REPORTS = Path(Folder.REPORTS).name
+"""The folder of the reports, in the vault's Knowledge."""
 
 
 def denied_in(repo: Repo, vault: Path) -> Denied:
@@ -152,7 +153,7 @@ def workplace(
             *bounds.secrets,
             *git_config_secrets(config),
             *known_secrets(root, (reports,)),
-            *(known_secrets(knowledge, (_REPORTS,)) if knowledge is not None else ()),
+            *(known_secrets(knowledge, (REPORTS,)) if knowledge is not None else ()),
         )
         rows = rows_at(repo, tree.base)
         yield Workplace(

@@ -210,6 +210,16 @@ def test_setting_in_force_is_no_advice(tmp_path: Path) -> None:
     assert "model.tools text" not in failed["metadata"]["reason"]
 
 
+def test_step_that_names_a_tool_of_the_conversation_is_a_step_without_it(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path)
+    last = {"title": "Submit the plan", "tools": ["submit_plan", "finish", "read_file"]}
+    planned(vault, fenced({**PLAN, "steps": [*PLAN["steps"], last]}), "Say hello.\n")
+    text = vault.plan().read_text()
+    assert "Submit the plan" in text
+    assert "read_file" in text
+    assert "submit_plan" not in text
+
+
 def test_example_is_refused_as_a_plan(tmp_path: Path) -> None:
     def echo(ask: Ask) -> Reply:
         said = ask.turns[-1].blocks[0]["text"]

@@ -297,7 +297,14 @@ class _Submissions:
 
 
 def _for_agent(step: StepArgs) -> StepArgs:
-    """Return a step whose actions read as one of the agent: what they read would reach nobody."""
+    """Return a step whose actions read as one of the agent: what they read would reach nobody.
+
+    Tools that steer a conversation go: every mission has those that it needs. Qwen2.5-Coder-1.5B
+    ends its plan with a step that submits the plan.
+    """
+    step = step.model_copy(
+        update={"tools": [one for one in step.tools if one in PLANNABLE or one not in BY_NAME]}
+    )
     tools = [action.tool for action in step.actions]
     if not any(tool in BY_NAME and BY_NAME[tool].effect is Effect.READ for tool in tools):
         return step

@@ -29,7 +29,7 @@ def keep_for_workers(ports: Ports) -> str:
     """Copy what workers need of the vault into the database; return the copy's name."""
     found = dict(_digests(ports.vault, _names(ports.vault, ports.config.model.script)))
     wanted = [*dict.fromkeys(found.values())]
-    with ports.journal.read() as reader:
+    with ports.journal.ask() as reader:
         known = known_bodies(reader.connection, wanted)
     puts = []
     for path in [path for path, digest in found.items() if digest not in known]:
@@ -97,7 +97,7 @@ def _bodies(journal: JournalAccess, digests: list[str]) -> Iterator[bytes]:
     """Give the bodies with these digests, in order."""
     for at in range(0, len(digests), _AT_ONCE):
         some = digests[at : at + _AT_ONCE]
-        with journal.read() as reader:
+        with journal.ask() as reader:
             found = bodies_of(reader.connection, some)
         for digest in some:
             if sha256(body := found.get(digest, b"")).hexdigest() != digest:

@@ -91,6 +91,24 @@ def test_guard_begins_every_batch(world: World) -> None:
     ]
 
 
+def test_two_threads_may_ask_at_once(world: World) -> None:
+    with world.open() as journal, journal.ask() as one, journal.ask() as other:
+        assert one.connection is not other.connection
+        journal.commit([PutText("a", b"a")])
+        assert (one.text("a"), other.text("a")) == (b"a", b"a")
+
+
+def test_who_asks_during_close_leaves_no_open_file(world: World) -> None:
+    journal = world.open()
+    with journal.ask() as reader:
+        assert reader.text("a") is None
+        journal.close()
+        assert reader.text("a") is None
+        file = reader.connection
+        assert file._connection is not None
+    assert file._connection is None
+
+
 def test_closed_journal_refuses_and_keeps_rows(world: World) -> None:
     journal = world.open()
     journal.submit([row(1)])

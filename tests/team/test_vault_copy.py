@@ -30,7 +30,7 @@ class Holds(dict[str, bytes]):
         self.put: list[str] = []
 
     @contextmanager
-    def read(self) -> Iterator[Holds]:
+    def ask(self) -> Iterator[Holds]:
         yield self
 
     def commit(self, writes: list[Any]) -> None:

@@ -335,7 +335,7 @@ def delete_old_leftovers(ports: Ports, repo: Repo, record: Record) -> None:
 
     If git or the disk refuses, the next mission does it: this one's result does not depend on it.
     """
-    with ports.journal.read() as reader:
+    with ports.journal.ask() as reader:
         live = {row.trace_id[:8] for row in reader.cases(*OPEN)}
     now = ports.clock.wall()
     before = now - timedelta(days=ports.config.daemon.tidy_after_days)

@@ -172,7 +172,7 @@ def facts_of(plan: Plan, spent: Spent) -> dict[str, Any]:
 
 def _estimate(ports: Ports, complexity: Complexity, budget_usd: Decimal | None) -> list[str]:
     """Say what missions of this size cost, if the journal knows three."""
-    with ports.journal.read() as reader:
+    with ports.journal.ask() as reader:
         costs = reader.calls.mission_costs(complexity.value)
     found = estimate(costs, complexity, budget_usd)
     return [] if found is None else [found.sentence]
@@ -464,7 +464,7 @@ def _limits(ports: Ports, record: Record, cancel: Cancel) -> MissionLimits:
 def _earlier(ports: Ports, case: Case) -> Amount:
     """Return the use of the request's earlier plannings: all of them share one budget."""
     price = pricer(ports.prices, ports.config.model.name)
-    with ports.journal.read() as reader:
+    with ports.journal.ask() as reader:
         return Amount(*reader.calls.used_planning(case.trace_id, price))
 
 

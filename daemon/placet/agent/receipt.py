@@ -75,7 +75,7 @@ def _receipt(
     own = {record.get(LAST_COMMIT), ended.kept_commit, *(step.commit for step in ended.steps)}
     is_work = tip not in ("", base)
     made = log(repo, tip, f"^{base}") if is_work else []
-    with ports.journal.read() as reader:
+    with ports.journal.ask() as reader:
         row, row_hash = reader.last()
     return Receipt(
         case.trace_id,

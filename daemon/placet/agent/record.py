@@ -333,7 +333,7 @@ class Record(Recorded):
     ) -> Record:
         """Load the record of a conversation."""
         record = cls(journal, case, attempt, clock, token)
-        with journal.read() as reader:
+        with journal.ask() as reader:
             rows = reader.records(case.trace_id, attempt)
         record.take(rows)
         record.seq = max((row.seq for row in rows), default=0)

@@ -433,6 +433,7 @@ class Journal:
         self._closed = False
         self._failure: BaseException | None = None
         self._asking: PatientFile | None = None
+        self._asks = threading.Lock()
         self._waited_s = float("-inf")  # when a reader waited last
         if address := address_of(self._path):
             with plain_errors(self._path):
@@ -489,21 +490,30 @@ class Journal:
     def ask(self) -> Iterator[Reader]:
         """Yield a reader for single queries. Each query sees all that is committed.
 
-        The connection to a file stays open, for the loop's thread, which asks often. Once the
-        journal is closed this is as `read`.
+        One connection to a file stays open, for one thread at a time. While another thread has it,
+        and once the journal is closed, this is as `read`.
         """
         if address := address_of(self._path):
             with database_of(address).patient(address, self._wait, one_moment=False) as connection:
                 yield Reader(connection)
             return
-        if self._closed:
+        if self._closed or not self._asks.acquire(blocking=False):
             with self.read() as reader:
                 yield reader
             return
-        with plain_errors(self._path):
-            if self._asking is None:
-                self._asking = PatientFile(self._path, self._wait, one_moment=False)
-            yield Reader(self._asking)
+        try:
+            with plain_errors(self._path):
+                if self._asking is None:
+                    self._asking = PatientFile(self._path, self._wait, one_moment=False)
+                yield Reader(self._asking)
+        finally:
+            self._end_asking()
+
+    def _end_asking(self) -> None:
+        """Let another thread ask, or close the connection if the journal is closed."""
+        if self._closed and self._asking is not None:
+            self._asking.close()
+        self._asks.release()
 
     def stop_waiting(self) -> None:
         """From now on refuse what cannot be written at once, with JournalPaused.
@@ -522,8 +532,9 @@ class Journal:
             self._closed = True
             if first:
                 self._queue.put(None)
-        if first and self._asking is not None:
-            self._asking.close()  # first, or it keeps the WAL from being taken away
+        # first, or it keeps the WAL from being taken away; a thread that asks now does it then
+        if first and self._asks.acquire(blocking=False):
+            self._end_asking()
         self._thread.join(timeout_s)
         self._give_up.set()
         self._thread.join()

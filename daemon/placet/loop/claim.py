@@ -129,7 +129,7 @@ def knows_its_marks(journal: JournalAccess, mark: Path, folder: Vault) -> bool:
 
 def mark_end(journal: JournalAccess, mark: Path, folder: Vault) -> None:
     """Mark the journal's last event. If that fails, an older mark is good enough."""
-    with journal.read() as reader:
+    with journal.ask() as reader:
         row_id, row_hash = reader.last()
     text = f"{row_id} {row_hash}\n".encode()
     # Synced first: if a power cut lost an event that a mark names, the journal would look older.

@@ -167,7 +167,7 @@ class WorkWaits:
         if self.hold.probe is None and now >= self.hold.until_s:
             probe = next((case for case in due if not needs_no_model(case)), None)
         if probe is not None:
-            with self.journal.read() as reader:
+            with self.journal.ask() as reader:
                 self.hold = replace(self.hold, probe=(probe.trace_id, reader.last()[0]))
         return [case for case in due if case is probe or needs_no_model(case)]
 
@@ -180,7 +180,7 @@ class WorkWaits:
             return False
         if self.hold.probe is not None:
             trace, newest = self.hold.probe
-            with self.journal.read() as reader:
+            with self.journal.ask() as reader:
                 answered = reader.calls.answered_since(newest)
             if not answered:
                 if trace not in jobs:  # it ended without an answer, so another case probes

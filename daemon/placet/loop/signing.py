@@ -79,7 +79,7 @@ def _lines_to_approve(state: LoopState, case: Case, its: CaseNotes) -> str:
 
 def _restored(ports: Ports) -> int:
     """Return the number of the row about the last restored journal, 0 without one."""
-    with ports.journal.read() as reader:
+    with ports.journal.ask() as reader:
         last = reader.last_of(Action.JOURNAL_RECONCILED, trace_id="")
     return 0 if last is None else last.id
 

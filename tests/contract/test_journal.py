@@ -557,6 +557,19 @@ def test_expired_lease_stays_valid_until_taken(world, journal):
     journal.commit([Guard("t", token), RenewLease("t", token, 30)])
 
 
+def test_lease_and_its_rows_are_one_transaction(journal):
+    def told(token, before):
+        return [event(10 * token + (before is not None))]
+
+    journal.commit([AcquireLease("t", ME, 30, told=told), event(1)])
+    assert ns(journal.path) == [1, 10]
+    with pytest.raises(LeaseHeld):
+        journal.commit([AcquireLease("t", YOU, 30, told=told)])
+    token = journal.commit([AcquireLease("u", ME, 30)]).token
+    journal.commit([AcquireLease("u", YOU, 30, gone_token=token, told=told)])
+    assert ns(journal.path) == [1, 10, 21]
+
+
 def test_guard_fails_on_released_lease(journal):
     token = journal.commit([AcquireLease("t", ME, 30)]).token
     journal.commit([ReleaseLease("t", token)])

@@ -167,15 +167,20 @@ class Transaction:
     def _apply(self, batch: Sequence[Prepared]) -> Committed:
         outbox: list[int] = []
         token, taken_from = 0, None
+        told: Sequence[AddActivity] = ()
         for write in batch:
             if isinstance(write, EncodedRow):
                 self._chain.append(write)
             elif isinstance(write, AcquireLease):
                 token, taken_from = self._leases.acquire(self._connection, write, **self._times)
+                if write.told is not None:
+                    told = write.told(token, taken_from)
             else:
                 found = self._change(write)
                 if isinstance(write, Enqueue) and found is not None:
                     outbox.append(found[0])
+        for row in told:
+            self._chain.append(encode_row(row.activity))
         return Committed(tuple(outbox), token, taken_from)
 
     def _change(self, write: Change) -> tuple[Any, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,13 +84,15 @@ class AcquireLease:
     """Take a mission's lease for `ttl_s` seconds; the token is in the answer. Raises LeaseHeld.
 
     `gone_token` is the token whose holder the caller has proved to be gone: that lease is taken
-    over at once.
+    over at once. `told` returns the last events of the batch, from the token and from the holder
+    that had not released the lease.
     """
 
     trace_id: str
     owner: Owner
     ttl_s: float
     gone_token: int | None = None
+    told: Callable[[int, Owner | None], Sequence[AddActivity]] | None = None
 
 
 class Change:

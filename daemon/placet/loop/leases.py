@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from placet.activity import Action
 from placet.agent.checkpoints import resumption
 from placet.agent.record import Postponed, Record
@@ -11,9 +13,17 @@ from placet.case.events import Started
 from placet.case.lease import Owner
 from placet.case.life_cycle import State
 from placet.case.waiting import WaitReason
+from placet.host.clock import Clock
 from placet.host.lock import is_alive, this_process
 from placet.journal.reader import Reader
-from placet.journal.writes import AcquireLease, Committed, LeaseHeld, LeaseLost, ReleaseLease
+from placet.journal.writes import (
+    AcquireLease,
+    AddActivity,
+    Committed,
+    LeaseHeld,
+    LeaseLost,
+    ReleaseLease,
+)
 from placet.loop.rows import of_case
 from placet.loop.state import LoopState
 from placet.loop.threads import AssignedWorker, Workers
@@ -32,9 +42,9 @@ def begin(
     `owner` is this process. `worker` is the worker of a team that holds the lease instead. Raises
     LeaseHeld.
     """
-    clock = state.ports.clock
+    told = partial(_lease_rows, state.ports.clock, case, owner, worker)
     if worker is not None:
-        acquire = AcquireLease(case.trace_id, worker.owner, worker.lease_s)
+        acquire = AcquireLease(case.trace_id, worker.owner, worker.lease_s, told=told)
     else:
         with state.ports.journal.read() as reader:
             lease = reader.lease(case.trace_id)
@@ -43,19 +53,28 @@ def begin(
             left = lease is not None and lease.held and lease.owner.host == owner.host
             left = left and not is_with_worker(reader, case.trace_id)
         dead_token = lease.token if lease is not None and left else None
-        acquire = AcquireLease(case.trace_id, owner, LEASE_TTL_S, dead_token)
-    committed = _begun(state, case, plan, worker, acquire)
-    case = state.cases[case.trace_id]
+        acquire = AcquireLease(case.trace_id, owner, LEASE_TTL_S, dead_token, told)
+    return _begun(state, case, plan, worker, acquire).token
+
+
+def _lease_rows(
+    clock: Clock,
+    case: Case,
+    owner: Owner,
+    worker: AssignedWorker | None,
+    token: int,
+    before: Owner | None,
+) -> list[AddActivity]:
+    """Return the rows of a lease that was taken, maybe from a holder `before` that is gone."""
     facts: dict[str, object] = {
-        "token": committed.token,
+        "token": token,
         "owner": str(owner if worker is None else worker.owner),
         **({} if worker is None else {"worker": worker.worker}),
     }
     rows = [of_case(clock, case, Action.LEASE_ACQUIRED, **facts)]
-    if (before := committed.taken_from) is not None:
+    if before is not None:
         rows.insert(0, of_case(clock, case, Action.LEASE_EXPIRED, owner=str(before)))
-    state.ports.journal.commit(rows)
-    return committed.token
+    return rows
 
 
 def is_with_worker(reader: Reader, trace_id: str) -> bool:
@@ -97,15 +116,16 @@ def planner_token(state: LoopState, case: Case, worker: AssignedWorker) -> int |
     if worker.token:
         return worker.token
     ports = state.ports
-    acquire = AcquireLease(case.trace_id, worker.owner, worker.lease_s)
+
+    def told(token: int, _: Owner | None) -> list[AddActivity]:
+        return _lease_rows(ports.clock, case, worker.owner, worker, token, None)
+
+    acquire = AcquireLease(case.trace_id, worker.owner, worker.lease_s, told=told)
     try:
-        token = ports.journal.commit([acquire]).token
+        return ports.journal.commit([acquire]).token
     except LeaseHeld as held:
         state.waits.postpone(case, Postponed(str(held), HEARTBEAT_S, WaitReason.LEASE))
         return None
-    facts = {"token": token, "owner": str(worker.owner), "worker": worker.worker}
-    ports.journal.commit([of_case(ports.clock, case, Action.LEASE_ACQUIRED, **facts)])
-    return token
 
 
 def release(state: LoopState, team: Workers | None, case: Case, token: int | None) -> None:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -440,8 +440,13 @@ def test_killed_everywhere(shared: SharedTeam) -> None:
 
 
 def test_killed_here_and_there(shared: SharedTeam) -> None:
-    """Three points: in a command, at a commit, near the end."""
-    assert kill_at(shared, "whole", (97, 183, 340)) == []
+    """Three points: while it records, at a commit, before the last push."""
+    at = defaultdict[str, list[int]](list)
+    for number, name in enumerate(points_of(shared, "whole")):
+        at[name].append(number)
+    records, commits = at["after worker_append"], at["before git commit-tree"]
+    numbers = records[len(records) // 4], commits[len(commits) // 2], at["before git push"][-1]
+    assert kill_at(shared, "whole", numbers) == []
 
 
 def host_killed_at(shared: SharedTeam, numbers: Sequence[int]) -> list[str]:

@@ -210,6 +210,28 @@ def test_setting_in_force_is_no_advice(tmp_path: Path) -> None:
     assert "model.tools text" not in failed["metadata"]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("request_text", "path", "told"),
+    [
+        ("Write hello.txt.", "notes/hello.txt", True),
+        ("Write hello.txt.", "hello.txt", False),
+        ("Write notes/hello.txt.", "notes/hello.txt", False),
+        ("Fix old.txt.", "notes/old.txt", False),
+        ("Write othello.txt.", "notes/hello.txt", False),
+    ],
+)
+def test_new_file_in_another_folder_is_told(
+    tmp_path: Path, request_text: str, path: str, told: bool
+) -> None:
+    repo = make_repo(tmp_path / "repo", {"notes/old.txt": "a\n"})
+    vault = bare_vault(tmp_path, f'[portals.r]\npath = "{repo}"\n')
+    plan = {**PLAN, "scope": {"write": [path]}}
+    planned(vault, fenced(plan), f"---\nportal: r\n---\n{request_text}\n")
+    (note,) = (vault.root / "Inbox/Plans").glob("*.md")
+    said = "The request names `hello.txt`. The plan puts it at `notes/hello.txt`."
+    assert (said in note.read_text()) == told
+
+
 def test_step_that_names_a_tool_of_the_conversation_is_a_step_without_it(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path)
     last = {"title": "Submit the plan", "tools": ["submit_plan", "finish", "read_file"]}

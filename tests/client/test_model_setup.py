@@ -12,9 +12,15 @@ USAGE = {"input_tokens": 300, "output_tokens": 9}
 
 
 def fitted(answer: Answer) -> Fit:
+    said: list[str] = []
     with MessagesApi([answer]) as api:
         api.listed = ["qwen"]
-        return fit(api.url, "", {}, lambda _names, why: pytest.fail(why))
+        found = fit(api.url, "", {}, lambda _names, why: pytest.fail(why), said.append)
+    assert said == [
+        f"Asking {api.url} for its models.",
+        "Trying qwen with one tiny call. That can take a minute.",
+    ]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -38,7 +44,7 @@ def test_tiny_call_decides_how_tools_are_called(
 def test_refused_listing_names_the_key() -> None:
     refusal = b'{"error": {"message": "No connected db.", "type": "no_db_connection"}}'
     with server({"/v1/models": (400, refusal)}) as (url, _):
-        found = fit(url, "qwen", {}, lambda _names, why: pytest.fail(why))
+        found = fit(url, "qwen", {}, lambda _names, why: pytest.fail(why), lambda _: None)
     listed = f"the list of models at {url[7:]}: status 400, no_db_connection: No connected db."
     assert listed in found.remarks[0]
     assert (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os.path
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -387,6 +389,7 @@ def _draft(ports: Ports, job: Assignment, record: Record, cancel: Cancel) -> Dra
             plan, given, opening = _talk(job, limits, submissions, place)
             remarks = (
                 *_of_ignored(tree, plan.scope),
+                *_of_other_folders(tree, plan.scope, job.request_text),
                 *_of_text_calls(opening, record),
                 *opening.remarks,
             )
@@ -430,6 +433,20 @@ def _of_ignored(tree: Worktree, scope: Scope) -> list[str]:
             else f"{code(path)} is ignored by {where}; it will be committed all the same."
         )
     return sentences
+
+
+def _of_other_folders(tree: Worktree, scope: Scope, request: str) -> list[str]:
+    """Return remarks on new files that the request names without the folder that they get.
+
+    Qwen2.5-Coder-1.5B puts `hello.txt` where other files are.
+    """
+    new = (PurePosixPath(path) for path in scope.by_name() if not os.path.lexists(tree.path / path))
+    return [
+        f"The request names {code(path.name)}. The plan puts it at {code(str(path))}."
+        for path in new
+        if path.parent.name and str(path) not in request
+        if re.search(rf"(?<![\w./-]){re.escape(path.name)}(?!\w)", request)
+    ]
 
 
 def base_of(ports: Ports, repo: Repo, record: Record) -> str:

@@ -86,7 +86,7 @@ def ask_for_model(env: Mapping[str, str]) -> ModelChoice:
         except UserError as error:
             say(one_line(str(error)))
             continue
-        return named_model(None, address, env, _ask_for_name)
+        return named_model(None, address, env, _ask_for_name, say)
 
 
 def given_portals(given: Sequence[str]) -> dict[str, str]:
@@ -195,7 +195,7 @@ def init_command(
     named = given_portals(portals)
     if model is not None or base_url is not None:
         choose = _ask_for_name if asks else must_name
-        chosen = named_model(model, base_url, site.env, choose)
+        chosen = named_model(model, base_url, site.env, choose, say)
     elif is_new:
         chosen = ask_for_model(site.env) if asks else vendor_model(site.env)
     if is_new and asks and not portals:

@@ -83,11 +83,12 @@ def named_model(
     base_url: str | None,
     env: Mapping[str, str],
     choose: Callable[[Sequence[str], str], str],
+    say: Callable[[str], None],
 ) -> ModelChoice:
     """Return the model that `--model` and `--base-url` name; at least one is given.
 
-    A server on this machine is asked for its models; `choose` and the errors are those of `fit`.
-    Raises UserError (exit code 2) for a wrong address.
+    A server on this machine is asked for its models; `choose`, `say` and the errors are those of
+    `fit`. Raises UserError (exit code 2) for a wrong address.
     """
     if base_url is not None:
         base_url = server_address(base_url)
@@ -97,7 +98,7 @@ def named_model(
         return _named({("model", "name"): model}, visible(model or ""), needs_key=True)
     settings: dict[Key, Any] = {("model", "base_url"): base_url}
     if is_here(base_url):
-        found = fit(base_url, model or "", env, choose)
+        found = fit(base_url, model or "", env, choose, say)
         title = f"{visible(found.settings[('model', 'name')])}, of {base_url}"
         return _named({**settings, **found.settings}, title, found.remarks)
     if model is None:
@@ -153,6 +154,7 @@ def fitted(site: Site, path: Key, given: Any) -> Fit:
         name,
         site.env,
         lambda names, _: model.name if model.name in names else "",
+        site.say,
         model.price,
     )
 
@@ -170,14 +172,16 @@ def fit(
     name: str,
     env: Mapping[str, str],
     choose: Callable[[Sequence[str], str], str],
+    say: Callable[[str], None],
     rows: Sequence[PriceRow] = (),
 ) -> Fit:
     """Ask a server on this machine for its models, and try one; return the settings for it.
 
     `name` is the model, "" to take the server's only one. `choose` gets the names of several, or
-    none and why, and returns one, or "" to name none. `rows` are the prices so far. Raises
-    UserError if the model's context is too small.
+    none and why, and returns one, or "" to name none. `say` is told what may take long. `rows` are
+    the prices so far. Raises UserError if the model's context is too small.
     """
+    say(f"Asking {base_url} for its models.")
     is_there, helps = True, "Set it yourself: placet config set model.context_tokens 32768"
     try:
         models = offered(ModelTable(base_url=base_url), env)
@@ -217,6 +221,7 @@ def fit(
             "price: [[model.price]] in System/placet.toml"
         )
     if is_there:
+        say(f"Trying {visible(name)} with one tiny call. That can take a minute.")
         tools, tried = _tried(ModelTable(base_url=base_url, name=name), env)
         settings |= tools
         remarks.append(tried)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
@@ -18,7 +17,7 @@ from placet.agent.conversation import PLAIN, TEXT, begin, rounds
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import last_words
 from placet.agent.ports import Ports
-from placet.agent.prompts import MAX_NAMED, file_texts, marked
+from placet.agent.prompts import file_texts, marked, named_files
 from placet.agent.record import BASE, EARLIER, OPENING, Opening, Postponed, Record
 from placet.agent.repository import keep_vault, repository
 from placet.agent.tool_calls import MACHINE_RETRY_S, AsksPerson, answered_before, ask, never_written
@@ -67,7 +66,6 @@ from placet.tools.arguments import Args, checked
 from placet.tools.base import Outcome, Workplace
 from placet.tools.control import SUBMIT_PLAN, ActionArgs, StepArgs, SubmitPlan
 from placet.tools.registry import BY_NAME, PLANNABLE, planning
-from placet.tools.text import paths_below
 from placet.wording import counted
 
 
@@ -527,7 +525,7 @@ def _named_in(request: str, place: Workplace) -> list[str]:
     """Return the files that the request names, by themselves or by a folder."""
     return [
         path
-        for path in islice(paths_below(place.readable("."), lambda _path: True), MAX_NAMED)
+        for path in named_files(place)
         if any(one in request for one in (path, *_folders(path)))
     ]
 

@@ -95,8 +95,16 @@ def file_names(place: Workplace, chars: int) -> str:
 
     For a model that writes its calls: it makes names up, and does not look for them.
     """
-    paths = islice(paths_below(place.readable("."), lambda _path: True), MAX_NAMED)
-    return f"All files:\n\n{at_most(chr(10).join(map(show, paths)), chars)}"
+    return f"All files:\n\n{at_most(chr(10).join(map(show, named_files(place))), chars)}"
+
+
+def named_files(place: Workplace) -> list[str]:
+    """Return the paths of the repository's files, at most MAX_NAMED."""
+    found: list[str] = []
+    with suppress(ToolError):  # a folder with more files than a tool looks at
+        for path in islice(paths_below(place.readable("."), lambda _path: True), MAX_NAMED):
+            found.append(path)
+    return found
 
 
 def file_texts(place: Workplace, paths: Iterable[str], chars: int) -> dict[str, str]:

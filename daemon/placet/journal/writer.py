@@ -518,6 +518,7 @@ class Journal:
         """Let another thread ask, or close the connection if the journal is closed."""
         if self._closed and self._asking is not None:
             self._asking.close()
+            self._asking = None  # a thread that saw the journal open may still come
         self._asks.release()
 
     def stop_waiting(self) -> None:

@@ -191,7 +191,7 @@ def _shares(counts: Sequence[int], room: int) -> list[int]:
 def plans_screen(found: Sequence[CaseLine], vault: Path) -> str:
     """Return `placet plans` for a terminal."""
     if not found:
-        return drawn(styled("Nothing waits for you."))
+        return drawn(styled("Nothing waits for you. To see what is under way: placet status"))
     # ID and path have a line each, so that both can be copied at 80 columns
     parts = [part for case in found for part in (*_plan(case, vault), "")]
     if not any(case.is_for_review for case in found):

@@ -70,6 +70,18 @@ def test_planner_that_calls_by_text_is_given_files(tmp_path: Path, tools: str) -
     assert ("read_file {" in "".join(ask.system)) == (tools == "text")
 
 
+def test_names_end_at_a_folder_with_too_many_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"a.md": "a\n", **{f"many/{n}.md": "b\n" for n in range(20)}}
+    repo = make_repo(tmp_path / "repo", files)
+    vault = bare_vault(tmp_path, f'tools = "text"\n[portals.r]\npath = "{repo}"\n')
+    monkeypatch.setattr("placet.tools.text.MAX_WALKED", 10)
+    (ask, *_) = planned(vault, fenced(PLAN), "---\nportal: r\n---\nSay hello.\n")
+    assert ask.turns[0].blocks[0]["text"] == "All files:\n\na.md"
+    (_,) = (vault.root / "Inbox/Plans").glob("*.md")
+
+
 @pytest.mark.parametrize(("tools", "most"), [("auto", 8_170), ("text", 4_250)])
 def test_first_request_stays_small(tmp_path: Path, tools: str, most: int) -> None:
     """2,253 and 981 tokens for Qwen2.5-Coder."""

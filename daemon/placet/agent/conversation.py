@@ -66,6 +66,9 @@ READERS = 8
 TEXT, PLAIN = "text", "plain"
 """How tools are called without the server's help: all of them, or `submit_plan` alone."""
 
+_MATERIAL = re.compile(r"^<(?:result tool|file path|untrusted name)=[^>]*>", re.MULTILINE)
+"""Where a text begins that the model was given of the repository."""
+
 _BROKEN_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL})
 """The answer was cut off, so a call in it may be incomplete."""
 
@@ -302,8 +305,9 @@ def _written(
         if talk.opening.tools != "auto" or name == SUBMIT_PLAN.name or tool.effect is Effect.READ
     }
     opening = len(talk.opening.system) + len([*words_in([talk.opening.turn])])
-    results = (re.sub(r"<result tool=[^>]*>", "", text) for text in told[opening:])
-    return text_call(reply.turn.text, names, [*told, *words_in(turns[-1:])], results)
+    material = (text for text in told[:opening] if _MATERIAL.search(text))
+    shown = (_MATERIAL.sub("", text) for text in (*material, *told[opening:]))
+    return text_call(reply.turn.text, names, [*told, *words_in(turns[-1:])], shown)
 
 
 def _window(window: int, reply: Reply, before: Usage | None) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote, split
 from urllib.parse import unquote
 
 from placet.chat.cancel import Cancel
@@ -37,7 +38,7 @@ _ANSWER_S = 10.0
 """Seconds within which a remote has to answer a question, before much is asked of it."""
 _SILENT_S = 60
 """Seconds without a byte after which a line counts as dead; a server may think for a while."""
-_SSH = f"ssh -oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4} "
+_SSH = f"-oBatchMode=yes -oConnectTimeout={_ANSWER_S:g} -oServerAliveInterval={_SILENT_S // 4}"
 _ENDURING = ("http.lowSpeedLimit=1", f"http.lowSpeedTime={_SILENT_S}")
 _WITHOUT_HOOKS = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true"
 """git as it serves a repository on this machine: not even hooks of the same user run."""
@@ -106,13 +107,22 @@ def _reached(
         program = "receive-pack" if command == "push" else "upload-pack"
         args = (f"--{program}={_WITHOUT_HOOKS} {program}", *args)
     env = {name: value for name, value in os.environ.items() if _USERS.fullmatch(name)}
-    env = {"GIT_SSH_COMMAND": _SSH + ssh_options(), **env, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
+    ssh = _ssh_command(env.get("GIT_SSH_COMMAND") or quote(env.get("GIT_SSH") or "ssh"))
+    env |= {"GIT_SSH_COMMAND": ssh, "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
     place = replace(with_env(place, env), reaches=True)
     if url.startswith("http") and command != "ls-remote":
         # curl waits for minutes to be connected; ssh has a limit of its own
         run_git(place, "ls-remote", "--quiet", "--", url, "HEAD", timeout_s=_ANSWER_S)
     asked = (command, "--quiet", *args, "--", url, *wanted)
     return run_git(place, *asked, config=(*_ENDURING, *config), timeout_s=timeout_s)[1]
+
+
+def _ssh_command(given: str) -> str:
+    """Return a command for ssh, with placet's options where it is OpenSSH's; given ones win."""
+    with suppress(ValueError, IndexError):
+        if Path(split(given)[0]).name == "ssh":
+            return f"{given} {_SSH} {ssh_options()}"
+    return given
 
 
 def asks(place: GitDir, url: str, *patterns: str) -> list[str]:

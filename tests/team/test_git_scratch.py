@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -45,13 +45,17 @@ if sys.argv[4:]:
 """
 
 
-def use(served: SshServer, folder: Path, *more: str) -> subprocess.Popen[str]:
-    """Start a process that pushes, fetches and deletes over ssh; it prints its folder."""
+def use(
+    served: SshServer, folder: Path, *more: str, ssh: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start a process that pushes, fetches and deletes over ssh; it prints its folder.
+
+    `ssh` are variables that name the program; without them it is the first of the PATH.
+    """
     (folder / "tmp").mkdir(exist_ok=True)
     remote = bare_repo_at(folder / "work.git", sha256=False).path
     code = folder / "code" if (folder / "code").exists() else make_repo(folder / "code")
-    env = {**os.environ, "PATH": f"{served.programs}:{os.environ['PATH']}"}
-    env.pop("GIT_SSH_COMMAND", None)
+    env = {**os.environ, **(ssh or {"PATH": f"{served.programs}:{os.environ['PATH']}"})}
     words = (served.address(remote), str(code), str(folder / "clone.git"), *more)
     return subprocess.Popen(
         [sys.executable, "-c", USE, *words], stdin=-1, stdout=-1, text=True, env=env
@@ -70,8 +74,11 @@ def place_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().split()[0]
 
 
-def test_git_commands_of_process_share_one_login(served: SshServer, tmp_path: Path) -> None:
-    with use(served, tmp_path) as done:
+@pytest.mark.parametrize("variable", ["", "GIT_SSH_COMMAND", "GIT_SSH"])
+def test_git_commands_of_process_share_one_login(
+    served: SshServer, tmp_path: Path, variable: str
+) -> None:
+    with use(served, tmp_path, ssh={variable: served.command} if variable else None) as done:
         place, socket = done.communicate(timeout=60)[0].split()
     assert done.returncode == 0
     assert served.logins() == 1

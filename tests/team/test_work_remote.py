@@ -26,7 +26,10 @@ GUIDE = Path(__file__).parents[2] / "daemon/docs/team.md"
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
     with ssh_server(tmp_path) as found:
-        monkeypatch.setenv("GIT_SSH_COMMAND", found.command)
+        unshared = (
+            "-oControlMaster=no -oControlPath=none"  # each login with the key's options of then
+        )
+        monkeypatch.setenv("GIT_SSH_COMMAND", f"{found.command} {unshared}")
         yield found
 
 

@@ -220,7 +220,7 @@ def test_portal_add_proposes_settings_and_enter_accepts(vault: TestVault, tmp_pa
     assert "not accepted" not in vault.click("status").stdout
     again = vault.click("portal", "check", "web")
     assert "need these lines" not in again.stderr
-    assert "Programs: " in again.stdout
+    assert "find these programs: " in again.stdout
 
 
 def test_portal_check_says_why_place_differs(vault: TestVault, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_unaccepted_portal_can_be_added_again(vault: TestVault, tmp_path: Path) 
     repo = make_repo(tmp_path / "repo")
     vault.here()
     vault.configure(f'[portals.code]\npath = "{repo}"\n', accepted=False)
-    assert "Programs: " in vault.click("portal", "add", "code", str(repo)).stderr
+    assert "find these programs: " in vault.click("portal", "add", "code", str(repo)).stderr
 
 
 @pytest.mark.parametrize("what", ["portal", "vault"])

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import sleep
+from time import sleep, time
 from unittest.mock import patch
 
 import pytest
@@ -104,6 +104,25 @@ def stopped(run: Running, held: Held, stop: Callable[[], object]) -> str:
     run.settle()
     (report,) = run.vault.reports()
     return report.read_text()
+
+
+def test_status_and_why_say_what_a_slow_model_does(vault: TestVault) -> None:
+    held, name = Held(), "A request of quite some length that goes on and on.md"
+    with looping(vault, model=lambda: Fake(held.answer), time=Time()) as run:
+        vault.drop("Please say hello.\n", name)
+        run.settle()
+        vault.click("approve", "a-request", "--yes")
+        tick_until(run, held.entered.is_set)
+        trace_id = vault.rows("plan.approved")[0]["trace_id"]
+        shown = vault.site.state.journal.parent / f"answer-{trace_id}"
+        shown.write_text(f"{time() - 245} 0")
+        with patch.object(Site, "daemon", "pid 1 on here since now"):
+            said = vault.click("why", "a-request").stdout
+            doing = turn(status(vault.site).cases[0], daemon=True)
+        assert "The model: reading the prompt, 4 min." in said
+        assert doing.startswith("reading the prompt, 4 min; "), "a line may be cut at its end"
+        held.go.set()
+        run.settle()
 
 
 @pytest.mark.parametrize("way", ["stop", "reject", "delete"])

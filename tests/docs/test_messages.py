@@ -127,7 +127,7 @@ def settled(text: str, folder: Path) -> str:
         (r"(?<![0-9a-z])([0-9a-f]{40}|[0-9a-f]{12}|[0-9a-f]{8})(?![0-9a-z])", "…"),
         (rf"\b{re.escape(ME)}\b", "you"),
         (r"\b\d+ s\b", "… s"),
-        (r"Programs: .*", "Programs: …"),
+        (r"programs: .*", "programs: …"),
     ):
         text = re.sub(pattern, sign, text)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())

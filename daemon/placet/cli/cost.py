@@ -27,7 +27,8 @@ def cost_command(site: Site, since: str, as_json: bool) -> None:
     """Show what the model's calls cost each day.
 
     Each call counts once, also one without an answer that may have cost something. For missions
-    with an estimate, the estimate is compared with the real cost.
+    with an estimate, the estimate is compared with the real cost. `cached` is the share of the
+    input that the model's server had in its cache.
     """
     found = cost(site, since)
     click.echo(json_text(found, indent=2) if as_json else cost_screen(found))

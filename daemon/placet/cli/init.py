@@ -37,6 +37,7 @@ from placet.disk.real_path import real_path
 from placet.errors import UserError
 from placet.git.repository import is_repository
 from placet.host.accepted import change
+from placet.host.config import load
 from placet.host.state import expand_home, synced
 from placet.models.server import KEY_VARIABLE
 from placet.note.paths import CONFIG_PATH
@@ -54,7 +55,9 @@ def must_name(names: Sequence[str], why: str) -> str:
     listed = f"That server has these models: {', '.join(map(visible, names))}"
     raise UserError(
         f"{listed if names else why}.",
-        "Name one: --model NAME" if names else "Start the server, or name its model: --model NAME",
+        "Name one: --model NAME"
+        if names
+        else "Check the address, and start the server. To go on without it: --model NAME",
         exit_code=2,
     )
 
@@ -205,7 +208,8 @@ def init_command(
     made, kept = init(place, site.env, history=history)
     if chosen is not None and chosen.is_demo:
         (made if made_replies(place) else kept).append(DEMO_SCRIPT)
-    for path in made:
+    # on a terminal, those of a new vault are all that is there
+    for path in () if is_new and sys.stdout.isatty() else made:
         click.echo(path)
     as_before = f" Already there and unchanged: {len(kept)}." if kept else ""
     say(f"Created {counted(len(made), 'file')}.{as_before}")
@@ -221,7 +225,12 @@ def init_command(
     if is_new:
         _say_waiting(place)
         _say_sandbox()
-    _say_next(folder, new_site, wants_key=chosen.needs_key if chosen else wants_key(new_site))
+    _say_next(
+        folder,
+        new_site,
+        wants_key=chosen.needs_key if chosen else wants_key(new_site),
+        has_portal=bool(load(new_site.vault).portals),
+    )
 
 
 def _confirm_home(place: Path, *, asks: bool) -> None:
@@ -273,17 +282,22 @@ def _take_model(site: Site, chosen: ModelChoice) -> None:
         say(f"To try it with a tiny call: placet doctor --model --vault {where}")
 
 
-def _say_next(folder: str, site: Site, *, wants_key: bool) -> None:
+def _say_next(folder: str, site: Site, *, wants_key: bool, has_portal: bool) -> None:
     where = "" if folder == "." else f" --vault {shlex.quote(str(site.vault))}"
     key = [
         "# the key; or provider and base_url in System/placet.toml",
         f"export {KEY_VARIABLE}=…",
+    ]
+    portal = [
+        "# a repository for requests with `portal: NAME`; notes of the vault need none",
+        f"placet portal add{where} NAME PATH",
     ]
     if warning := synced(site.state.folder):
         say(one_line(str(warning)))
     say("Next:")
     for line in (
         *(key if wants_key and not site.env.get(KEY_VARIABLE) else ()),
+        *(() if has_portal else portal),
         f"placet run{where} # the daemon",
         "# in another terminal; or drop a note into Inbox/Requests",
         f"placet submit{where} 'Add a changelog'",

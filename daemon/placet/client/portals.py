@@ -172,7 +172,8 @@ def what_commands_see(site: Site, name: str) -> list[str]:
     for one in PROGRAMS:
         with suppress(ToolError):
             found[one] = program(one, box, see(box))
-    lines.append(f"Programs: {', '.join(found.values()) or 'none of the usual ones'}.")
+    these = f"Commands find these programs: {', '.join(found.values())}."
+    lines.append(these if found else f"Commands find none of {', '.join(PROGRAMS)}.")
     return lines
 
 

@@ -32,6 +32,7 @@ from placet.client.site import Site, find
 from placet.disk.errors import Unreadable
 from placet.disk.vault import Vault
 from placet.errors import ENDS, End, FailureClass, UserError
+from placet.host.answering import answer_under_way
 from placet.host.intents import waiting_in
 from placet.host.plugins import WORKERS, plugin
 from placet.journal.database import is_begun
@@ -179,6 +180,8 @@ def why(site: Site, ident: str) -> WhySo:
             following = ("The daemon does it when it runs: placet run",)
         if site.daemon is None:
             reasons += _changed(site, reader, case)
+        elif answer := answer_under_way(site.state.journal.parent, case.trace_id):
+            reasons = [*reasons, f"The model: {answer}."]
     return WhySo(
         case.request_id,
         case.state.value,

@@ -59,8 +59,8 @@ def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
     if failed and held:
         return f"waits for the model, as all work does{_detail(case)}"
     trouble = f"; the last call of the model failed: {failed}" if failed else ""
-    answer = f"; {case.answer}" if case.answer and daemon else ""
-    return f"{now}{_detail(case)}{trouble}{answer}"
+    answer = f"{case.answer}; " if case.answer and daemon else ""  # first: a line may be cut
+    return f"{answer}{now}{_detail(case)}{trouble}"
 
 
 def today_words(used: Today) -> str:

@@ -52,7 +52,7 @@ from tests.bench.board import crowd, event_to_screen, first_page
 from tests.bench.growth import figures, latencies, memory, mission_cpu_s
 from tests.bench.hosts import command_cost
 from tests.bench.streaming import streamed
-from tests.bench.team import measured
+from tests.bench.team import embedded, measured, over_ssh
 from vaultkit import make_vault, running, until
 
 ROWS: list[tuple[str, str, str]] = []
@@ -689,6 +689,21 @@ def simulated() -> None:
     team((4, 16, 64), each=3, simulated=True)
 
 
+def beside() -> None:
+    """A team over ssh, one and four workers of two slots, beside a daemon that works itself."""
+    for workers, model_s, missions in ((1, 0.2, 12), (4, 5.0, 24)):
+        with scratch() as folder:
+            os.environ.update(settle_home(folder / "home"))
+            alone, alone_s = embedded(2 * workers, missions, model_s)
+            a_minute, used_s, logins, lines = over_ssh(workers, 2, missions, model_s)
+        told(
+            f"{workers} x 2 over ssh, {model_s:g} s at the model",
+            f"{a_minute:.0f} a minute",
+            f"{a_minute / alone:.2f} of the daemon alone; {used_s:.2f} s of processor a request "
+            f"({alone_s:.2f} s); {logins:.1f} logins a request; {lines} connections",
+        )
+
+
 def main() -> None:
     """Run all of them, or those that are named: `python -m tests.bench idle start_up`."""
     benches = (
@@ -715,6 +730,7 @@ def main() -> None:
         held,
         board,
         team,
+        beside,
         simulated,
     )
     for bench in benches:

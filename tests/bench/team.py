@@ -1,6 +1,7 @@
-"""Measure a team's missions a minute and its database statements.
+"""Measure a team's missions a minute.
 
-`python -m tests.bench team` runs real workers, `simulated` such as have neither git nor sandbox.
+`python -m tests.bench team` runs real workers, `simulated` such as have neither git nor sandbox,
+`beside` a team over ssh next to a daemon that does the work itself.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pgkit
+from gitkit import make_repo
 from placet.activity import Action, Activity, Actor, Entity
 from placet.case.mission_result import MissionResult, Spent
 from placet.chat.cancel import Cancel
@@ -30,8 +32,9 @@ from placet_team.work_item import packed_result
 from placet_team.worker import Worker, WorkerId
 from placet_team.worker_journal import WorkerJournal
 from placet_team.worker_setup import Machine, WorkerSettings
+from sshkit import ssh_server
 from teamkit import TestTeam, running_team
-from vaultkit import PLAN, make_vault, until
+from vaultkit import PLAN, TestVault, make_vault, running, until
 
 TICK = os.sysconf("SC_CLK_TCK")
 MODEL_S = 0.2
@@ -55,28 +58,27 @@ def processor_s(postmaster: int) -> float:
     return total / TICK
 
 
+def playing(folder: Path, at_once: int, model_s: float) -> TestVault:
+    """Make a vault whose missions have ROUNDS rounds, each so long at the model."""
+    vault = make_vault(folder)
+    rounds = [
+        *(("write_file", {"path": "hello.txt", "content": f"{n}\n"}) for n in range(ROUNDS - 2)),
+        ("complete_step", {"step": 1, "summary": "-"}),
+        ("finish", {"summary": "Done."}),
+    ]
+    vault.plays(PLAN, *({"delay_s": model_s, "calls": [one]} for one in rounds))
+    vault.cli("config", "set", "daemon.missions_at_once", f"{at_once}")
+    vault.cli("config", "set", "daemon.plans_at_once", "8")
+    return vault
+
+
 @contextmanager
 def planned(server: pgkit.Server, missions: int) -> Iterator[TestTeam]:
     """A vault with so many plans that wait, and nobody of the team at work."""
     with tempfile.TemporaryDirectory(prefix="placet-bench-") as name:
         folder = Path(name)
-        vault = make_vault(folder)
-        writes = [
-            {
-                "delay_s": MODEL_S,
-                "calls": [("write_file", {"path": "hello.txt", "content": f"{n}\n"})],
-            }
-            for n in range(ROUNDS - 2)
-        ]
-        vault.plays(
-            PLAN,
-            *writes,
-            {"delay_s": MODEL_S, "calls": [("complete_step", {"step": 1, "summary": "-"})]},
-            {"delay_s": MODEL_S, "calls": [("finish", {"summary": "Done."})]},
-        )
+        vault = playing(folder, 500, MODEL_S)
         vault.cli("config", "set", "vault.history", "true")
-        vault.cli("config", "set", "daemon.missions_at_once", "500")
-        vault.cli("config", "set", "daemon.plans_at_once", "8")
         with running_team(folder, server, lease_s=60, vault=vault) as found:
             found.host()
             planner = found.worker("planner", "--slots", "4")
@@ -122,6 +124,80 @@ def measured(workers: int, each: int, simulated: bool) -> tuple[float, float, fl
         took_s = carried_out(found, missions)
         paid_s = processor_s(server.running.pid) - before
     return took_s, MODEL_S * ROUNDS * each, paid_s / missions
+
+
+# --- a team over ssh, beside a daemon that does the work itself
+
+
+def machine_s() -> float:
+    """The processor's time that all of this machine has used."""
+    user, nice, system, _idle, _waits, *interrupts = map(
+        int, Path("/proc/stat").read_text().split(maxsplit=9)[1:8]
+    )
+    return (user + nice + system + sum(interrupts)) / TICK
+
+
+def requested(vault: TestVault, missions: int, ended: Callable[[], int]) -> tuple[float, float]:
+    """Have requests planned, then approve all.
+
+    Return missions a minute, and the machine's processor time in s for a request.
+    """
+    used = machine_s()
+    for n in range(missions):
+        vault.drop("---\nportal: code\n---\n# Say hello\n", f"r{n}.md")
+    plans = vault.root / "Inbox/Plans"
+    until(lambda: len(list(plans.glob("*_plan.md"))) == missions, "plans", 900)
+    began = time.monotonic()
+    for plan in plans.glob("*_plan.md"):
+        plan.rename(vault.root / "System/Active" / plan.name.replace("_plan", ""))
+    until(lambda: ended() == missions, "missions", 900)
+    took_s = time.monotonic() - began
+    return missions / took_s * 60, (machine_s() - used) / missions
+
+
+def embedded(slots: int, missions: int, model_s: float) -> tuple[float, float]:
+    """Measure a daemon that does the work itself, as `requested` does."""
+    with tempfile.TemporaryDirectory(prefix="placet-bench-") as name:
+        vault = playing(Path(name), slots, model_s)
+        vault.cli("portal", "add", "code", str(make_repo(Path(name) / "code")))
+        with running(vault):
+            return requested(vault, missions, lambda: len(vault.rows("execution.completed")))
+
+
+def over_ssh(
+    workers: int, slots: int, missions: int, model_s: float
+) -> tuple[float, float, float, int]:
+    """Measure a team whose commits travel over ssh.
+
+    Return what `requested` does, logins of ssh for a request, and the connections to the database.
+    A shell of the user whose start-up takes long counts for each push.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="placet-bench-") as name,
+        pgkit.server() as server,
+        ssh_server(folder := Path(name)) as ssh,
+    ):
+        vault = playing(folder, workers * slots, model_s)
+        vault.cli("portal", "add", "code", str(make_repo(folder / "code")))
+        with running_team(folder, server, lease_s=30, vault=vault) as found:
+            remote = ssh.address(found.remote)
+            vault.cli("config", "set", "team.work_remote", remote)
+            found.host(GIT_SSH_COMMAND=ssh.command)
+            for n in range(workers):
+                own = {"PLACET_STATE_HOME": str(folder / f"state-w{n}")}
+                words = ("--config", found.config, "--remote", remote, "--slots", f"{slots}")
+                env = {**own, "GIT_SSH_COMMAND": ssh.command}
+                found.start("worker", found.role(f"w{n}"), *words, log=f"w{n}", env=env)
+            with closing(PostgresConnection(found.address)) as connection:
+
+                def count(what: str) -> int:
+                    return int(connection.execute(f"SELECT count(*) FROM {what}").fetchone()[0])
+
+                until(lambda: count("team_members") == workers, "workers", 60)
+                ended = "activity WHERE action_type = 'execution.completed'"
+                a_minute, used_s = requested(vault, missions, lambda: count(ended))
+                lines = count("pg_stat_activity WHERE datname = current_database()") - 1
+            return a_minute, used_s, ssh.logins() / missions, lines
 
 
 # --- workers without git and sandbox: `python -m tests.bench.team ADDRESS FIRST COUNT`

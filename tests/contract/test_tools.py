@@ -318,7 +318,7 @@ def test_pattern_expanding_too_far_is_never_compiled(tmp_path: Path, pattern: st
     began = time.perf_counter()
     with real(tmp_path) as tools, patch("regex.compile", side_effect=AssertionError("compiled")):
         assert tools.dispatch("grep", {"pattern": pattern}).error_type == "pattern_too_large"
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < HANGS_S
 
 
 def test_search_finds_names_by_a_glob(tmp_path: Path) -> None:

@@ -109,6 +109,8 @@ def test_plans_lists_and_show_renders_plan(known: TestVault) -> None:
     assert "placet review" in lines[-1]
     _, shown = on_terminal(known, "show", "one", columns=200)
     text = seen(shown)
+    heads = [text.index(f"── {name}") for name in ("journal", "request", "plan", "report")]
+    assert heads == sorted(heads), "what waits to be read comes last"
     assert "Steps" in text.splitlines()
     assert "## Steps" not in text
     assert "complexity: standard" in text, "a note's properties are shown too"

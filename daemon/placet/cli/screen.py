@@ -295,14 +295,17 @@ def _notes(found: Status) -> Iterator[list[RenderableType]]:
 def show_screen(found: ShownCase, vault: Path) -> Iterator[tuple[str, bool]]:
     """Give the parts of `placet show`: their text, and whether it was fitted to the terminal.
 
-    Notes are rendered for reading, into a pipe they are as they are.
+    What waits to be read comes last, so it does not scroll away. Notes are rendered for reading,
+    into a pipe they are as they are.
     """
     yield drawn(heading(found.title), table(list(_facts(found, vault)), indent=0)), True
+    rows = [row_text(row) for row in found.journal if not row.is_routine]
+    yield "\n".join(["", colour("── journal", "white", bold=True), *rows]), False
     texts = {
-        "asking": found.asking_text,
         "request": found.request_text,
         "plan": found.plan_text,
         "report": found.report_text,
+        "asking": found.asking_text,
     }
     for name, text in texts.items():
         if text:
@@ -310,8 +313,6 @@ def show_screen(found: ShownCase, vault: Path) -> Iterator[tuple[str, bool]]:
             bound = f" (digest {digest})" if digest else ""
             yield "\n" + colour(f"── {name}{bound}", "white", bold=True), False
             yield _note(text) if on_terminal() else harmless(text.strip()), False
-    rows = [row_text(row) for row in found.journal if not row.is_routine]
-    yield "\n".join(["", colour("── journal", "white", bold=True), *rows]), False
 
 
 def _facts(found: ShownCase, vault: Path) -> Iterator[tuple[RenderableType, ...]]:

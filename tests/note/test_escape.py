@@ -31,6 +31,8 @@ from placet.note.escape import (
         "%% hidden %%",
         "[x]: https://example.org",
         "`code` and ` alone",
+        "`a[0]` and `b`",
+        "`a[0] and `` b` c``",
         "[open](obsidian://new?overwrite=true)",
         "\\# escaped already",
         "\\\\<b>",
@@ -40,6 +42,13 @@ from placet.note.escape import (
 def test_escaping_is_undone_exactly(line: str) -> None:
     assert unescaped(escaped(line)) == line
     assert escaped(escaped(line)) != escaped(line) or escaped(line) == line
+
+
+def test_span_that_could_act_leaves_its_neighbours_alone() -> None:
+    # plug-ins read `string[…]` as a field; in Python it is an index
+    assert escaped("Take `s[:1]` not `s[0]`, see `f`.") == (
+        "Take \\`s[:1]\\` not \\`s[0]\\`, see `f`."
+    )
 
 
 @pytest.mark.parametrize("title", ["C#", "# #", "\\#", "[] box", "Done ##", "a `b` *c*"])

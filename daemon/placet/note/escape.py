@@ -125,6 +125,7 @@ def _marks(line: str, *, escape: bool) -> str:
     out: list[str] = []
     at = 0
     unpaired: set[int] = set()  # lengths of backtick runs without a partner later on this line
+    closes: set[int] = set()  # ends of spans that act, whose backticks begin no other span
     while found := _MARK.search(line, at):
         place, mark = found.start(), found[0]
         before = line[at:place]
@@ -133,14 +134,18 @@ def _marks(line: str, *, escape: bool) -> str:
         if mark == "`" and not slashes:
             run = RUN.match(line, place)
             assert run
-            acts = ACTS.match(line, run.end()) is not None
-            end = -1 if acts or len(run[0]) in unpaired else span_end(line, run.end(), len(run[0]))
+            end, length = -1, len(run[0])
+            if run.end() not in closes and length not in unpaired:
+                end = span_end(line, run.end(), length)
+                if end < 0:
+                    unpaired.add(length)
+                elif ACTS.match(line, run.end()):
+                    closes.add(end)
+                    end = -1
             if end >= 0:
                 out.append(line[place:end])
             else:
-                out.append("\\`" * len(run[0]) if escape else run[0])
-                if not acts:
-                    unpaired.add(len(run[0]))
+                out.append("\\`" * length if escape else run[0])
             at = max(run.end(), end)
             continue
         if escape:

@@ -312,7 +312,12 @@ def test_report_begins_with_failed_check(tmp_path: Path, calls: list[Any], first
     head = report.split("# Mission Report: ")[1].split("\n", 2)[2]
     assert head.startswith(f"> [!warning] {first}\n> - {tests}\n\nDone.")
     assert "- [ ] 1. Fix it" in report
-    assert first in vault.click("status").stdout
+    said = f"done, but not every check passed: {first.removesuffix('.')}: feat/"
+    assert said in vault.click("status").stdout
+    assert first in vault.click("plans").stdout
+    assert (
+        f"not every check passed.\n{first}\nThe report: " in vault.click("why", "say-hello").stdout
+    )
     assert first in json.loads(vault.click("show", "say-hello", "--json").stdout)["doubts"]
     plan = (vault.root / "Inbox/Archive/say-hello_plan.md").read_text()
     assert "> [!warning|placet] This plan" in plan

@@ -135,7 +135,10 @@ def _withdrawn(case: Case, rows: Rows) -> Explained:
 
 def _completed(case: Case, _: Rows) -> Explained:
     ident = case.request_id
-    why = f"Its mission is done. The report: {show(case.outcome.report_path)}"
+    why = "Its mission is done"
+    why += ", but not every check passed.\n" if case.outcome.doubts else ". "
+    why += "".join(f"{show(doubt)}\n" for doubt in case.outcome.doubts)
+    why += f"The report: {show(case.outcome.report_path)}"
     if (branch := case.branch) is None:
         return why, ()
     why += f"\nIts branch {branch.name}: {branch.became or 'not merged yet'}"

@@ -248,6 +248,8 @@ def _plan(case: CaseLine, vault: Path) -> list[RenderableType]:
         what.append(styled(case.estimate.sentence, "dim"))
     if case.needs:
         what.append(styled(case.needs, "yellow"))
+    if case.is_to_merge and case.checks_failed:
+        what.append(styled(case.doubts[0], "yellow"))
     if following := next_step(case):
         what.append(styled(following, "dim"))
     what.append(link(where, vault / where, "dim"))

@@ -129,6 +129,8 @@ class CaseLine:
     carrier: Carrier | None
     doubts: tuple[str, ...] = ()
     """Of a completed mission: planned commands that failed last, and tests that it changed."""
+    checks_failed: bool = False
+    """Of a completed mission: whether a planned command failed last, or never ran."""
     begun: bool | None = None
     """While a plan is written: whether the work has a record yet."""
     model_trouble: str | None = None
@@ -340,6 +342,7 @@ def case_line(
         notice=case.notice,
         carrier=team,
         doubts=results_in_doubt(case),
+        checks_failed=case.state is State.COMPLETED and bool(case.outcome.doubts),
         begun=has_begun(reader, case) if case.acting in DRAFTING else None,
         model_trouble=_model_trouble(reader, case) if case.is_working else None,
         progress=_progress(site, reader, case, team) if case.acting is State.RUNNING else None,

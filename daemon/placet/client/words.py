@@ -47,6 +47,8 @@ def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
     if case.needs and case.is_drafted:
         return f"waits for you: {case.needs}"
     now = case.state.title
+    if case.checks_failed:  # before the details: a line may be cut
+        now += ", but not every check passed"
     if not daemon and case.state.next_step:
         now = f"{case.state.next_step} when a daemon runs"
     if case.carrier is not None and case.carrier.now:
@@ -90,7 +92,7 @@ def _detail(case: CaseLine) -> str:
         return f": {on_one_line(case.failure, MAX_FAILURE)}" if case.failure else ""
     if case.state is State.REVIEW:
         return f": {visible(case.plan)}"
-    said = "".join(f": {visible(doubt)}" for doubt in case.doubts[:1])
+    said = "".join(f": {visible(doubt).removesuffix('.')}" for doubt in case.doubts[:1])
     if case.state is State.COMPLETED and not case.commit:
         return f"{said}: nothing was changed"
     if not case.branch or case.state is not State.COMPLETED:  # it is of an earlier mission

@@ -52,6 +52,22 @@ def test_commands_name_both_duplicate_plans(vault: TestVault) -> None:
     assert vault.rows("execution.completed")
 
 
+def test_missing_plan_can_be_restored(vault: TestVault) -> None:
+    with looping(vault, model=lambda: Fake(greeter), time=Time()) as run:
+        vault.drop("Please say hello.\n", "hello.md")
+        run.settle()
+        vault.plan("hello").unlink()
+        vault.active("hello").touch()  # empty, so it may become the plan: nothing is decided yet
+        run.loop.tick()
+        explained = vault.click("why", "hello").stdout
+        assert "hello  review\n" in explained
+        assert "Inbox/Plans/hello_plan.md\nThat file is missing.\n" in explained
+        assert "placet show hello --plan > Inbox/Plans/hello_plan.md" in explained
+        text = vault.click("show", "hello", "--plan").stdout
+        assert 'decision: ""\n' in text
+        assert "\n## Steps\n" in text
+
+
 def test_change_elsewhere_returns_no_plan() -> None:
     rows = [
         Row(1, "plan.approved"),

@@ -331,6 +331,20 @@ def test_emptied_plan_text_can_be_restored(vault: TestVault) -> None:
     assert row["metadata"]["reason"] == "Too dear"
 
 
+def test_unreadable_plan_is_named_as_such(vault: TestVault) -> None:
+    vault.drop("Say hello.\n")
+    vault.here()
+    text = vault.plan().read_text()
+    vault.plan().write_text(text.replace("status: review", "status: [oh: {"))
+    vault.here()
+    (helps,) = json.loads(vault.click("why", "say-hello", "--json").stdout)["next"]
+    assert helps.startswith("Fix Inbox/Plans/say-hello_plan.md. ")
+    refused = vault.click("approve", "say-hello", "--yes", check=False)
+    assert refused.returncode == 1
+    assert "broken YAML at line 3 (`status`)" in refused.stderr
+    assert "trace_id" not in refused.stderr, "that line is there"
+
+
 def test_show_plan_reports_missing_plan(vault: TestVault) -> None:
     vault.script(("plan", [{"text": "x"}]))
     vault.drop("Say hello.\n")

@@ -30,7 +30,7 @@ from placet.case.story import more_scope
 from placet.case.waiting import Hold, WaitReason, asks_about_history
 from placet.chat.budget import Amount, Complexity
 from placet.chat.messages import ModelErrorKind, ToolUse
-from placet.client.notes import text_if_readable
+from placet.client.notes import is_missing, text_if_readable
 from placet.client.rows import Row, as_row
 from placet.client.site import Site, find
 from placet.disk.confine import Root
@@ -683,7 +683,9 @@ def show(site: Site, ident: str) -> ShownCase:
         plan = approved or text(case.plan.path)
         # emptied or taken away: whoever did may want it back
         is_emptied = plan is not None and not body_of(plan).strip()
-        if is_emptied or (plan is None and case.state is State.WITHDRAWN):
+        in_review = case.state is State.REVIEW
+        is_gone = plan is None and in_review and is_missing(folder, case.plan.path)
+        if is_emptied or is_gone or (plan is None and case.state is State.WITHDRAWN):
             plan = _last_written(reader, case) or plan
         report = text(case.outcome.report_path)
         asking = text(case.asking.path) if case.asking is not None else None

@@ -85,7 +85,8 @@ def approvable(case: Case, raw: bytes) -> NoteSeen:
     what = box_of(case)
     if not box_is_current(raw, what):  # the daemon writes it before it performs an intent
         shown = inspect_note(case.plan.path, with_box(raw, what))
-    if why := missing_keys(case, note) or refusal(case, shown, "approve", PLANNABLE):
+    wrong = note.problem or missing_keys(case, note)
+    if why := wrong or refusal(case, shown, "approve", PLANNABLE):
         raise UserError(
             f"{case.plan.path} cannot be approved: {why}", f"Read it: placet show {case.request_id}"
         )

@@ -42,6 +42,13 @@ def text_if_readable(folder: Vault, path: str) -> bytes | None:
     return None
 
 
+def is_missing(folder: Vault, path: str) -> bool:
+    """Return whether nothing is at the place of a note, not even what cannot be read."""
+    with suppress(Unreadable):
+        return text_of(folder, path) is None
+    return False
+
+
 def note_text(site: Site, case: Case, path: str) -> bytes:
     """Return the text of a case's note; wait for the daemon to write it, at most WRITING_S.
 

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from placet.activity import Action, CommittedRow
 from placet.case.case import Case
 from placet.case.continued_request import continued_request
-from placet.case.explain import advice, explain_state, of_last_mission, what_happened
+from placet.case.explain import Explained, advice, explain_state, of_last_mission, what_happened
 from placet.case.life_cycle import DRAFTING, OVER, State
 from placet.case.notes import DRAFT, body_of, inspect_note
 from placet.case.sorting import text_back
@@ -240,8 +240,8 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
         reason, helps = with_worker(reader, found, case, (reason, helps), runs=runs)
     if is_draft and not config.daemon.paused:
         reason, helps = f"{visible(case.request_path)}: {IS_DRAFT}.", (READY,)
-    if plan is not None and not body_of(plan).strip():
-        helps = (f"{text_back(case.request_id)}.",)
+    if case.state is State.REVIEW:
+        reason, helps = _with_plan(case, plan, (reason, helps))
     reasons = [reason, *_asks(asked)]
     reasons += [needs] if needs and not working else []
     if case.is_working and (waits := waits_for_model(reader)) is not None:
@@ -252,6 +252,21 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
     # the side note may say the same
     reasons += [notice for notice in notices if reason.rstrip(".") not in notice]
     return Reasons(reasons, helps)
+
+
+def _with_plan(case: Case, plan: bytes | None, explained: Explained) -> Explained:
+    """Add what is wrong with the text of a plan that waits for a decision."""
+    reason, helps = explained
+    restore = f"{text_back(case.request_id)}."
+    if plan is None:
+        moved = "If you moved it, wait until the daemon has read it."
+        return f"{reason}\nThat file is missing.", (moved, restore)
+    if not body_of(plan).strip():
+        return reason, (restore,)
+    if inspect_note(case.plan.path, plan).problem:
+        fix = f"Fix {visible(case.plan.path)}. Then decide: placet show {case.request_id}"
+        return reason, (fix,)
+    return reason, helps
 
 
 def _changed(site: Site, reader: Reader, case: Case) -> list[str]:

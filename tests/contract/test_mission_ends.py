@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 from click.testing import CliRunner
 
-from gitkit import git
+from gitkit import git, make_repo
 from looping import Fake, Running, Time, bare_vault, greeter, looping, results, says, turns_taken
 from messages_api import MessagesApi, call, cut, hang_midway, reply, text
 from placet.case.story import facts
@@ -170,6 +170,26 @@ def test_missing_repository_ends_mission_and_report_locates_work(
     assert (end["reason"], end["iterations"], end["input_tokens"]) == ("repository", 2, 2_000)
     assert "restart the daemon" in report
     assert "had changed nothing" not in report
+
+
+def test_missing_portal_folder_is_named(tmp_path: Path) -> None:
+    code = make_repo(tmp_path / "code", {"a.txt": "a\n"})
+    vault, model = bare_vault(tmp_path, f'[portals.code]\npath = "{code}"\n'), Model()
+
+    def second(_ask: Ask) -> Reply:
+        code.rename(tmp_path / "taken")
+        return says(("complete_step", {"step": 1, "summary": "Hello"}))
+
+    model.second = second  # type: ignore[method-assign]
+    with looping(vault, model=lambda: model.fake) as running:
+        vault.drop("---\nportal: code\n---\nSay hello.\n")
+        running.settle()
+        vault.approve()
+        running.settle()
+    assert ended(vault)["reason"] == "repository"
+    said = vault.click("why", "say-hello").stdout
+    assert f"The repository {code} is not a folder.\nRestore it, or correct its path" in said
+    assert "Its work is still in " in said
 
 
 @pytest.mark.parametrize(

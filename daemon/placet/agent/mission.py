@@ -19,7 +19,7 @@ from placet.agent.mission_end import conclude, failed_result, stopped_result, tr
 from placet.agent.ports import Ports
 from placet.agent.prompts import file_texts, marked
 from placet.agent.record import BRANCH, CHECKPOINT, ENDED, PLACE, MissionGit, Postponed, Record
-from placet.agent.repository import keep_vault, repository
+from placet.agent.repository import keep_vault, missing_folder, repository
 from placet.agent.steps import StepsUnderway
 from placet.agent.tool_calls import MACHINE_RETRY_S, NEW_FILE, AsksPerson, answered_before
 from placet.agent.work import (
@@ -137,7 +137,9 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
             raise Postponed(cause, MACHINE_RETRY_S, WaitReason.MACHINE) from error
         if not isinstance(error, PlacetError) and not record.has(ENDED):
             raise
-        return trouble_result(ports, mission, UserError(str(error)), End.REPOSITORY, record)
+        # git's own words would name a folder of placet's
+        why = missing_folder(ports, case.request.portal) or UserError(str(error))
+        return trouble_result(ports, mission, why, End.REPOSITORY, record)
     except Exception as error:  # placet was tidying up after the mission
         if isinstance(error, Stop | LeaseLost | JournalPaused) or not record.has(ENDED):
             raise

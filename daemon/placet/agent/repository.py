@@ -61,6 +61,19 @@ def failure_of(call: GitCall) -> dict[str, Any]:
     }
 
 
+def missing_folder(ports: Ports, portal: str) -> UserError | None:
+    """Return what to say if the folder that a configured portal names is not there."""
+    if ports.clone is not None or (portal and portal not in ports.config.portals):
+        return None
+    path = portal_path(ports.vault, ports.config, portal)
+    if path.is_dir():
+        return None
+    return UserError(
+        f"The repository {path} is not a folder.",
+        "Restore it, or correct its path in System/placet.toml.",
+    )
+
+
 def repository(ports: Ports, portal: str, record: Record) -> Repo:
     """Return the repository that a portal names.
 
@@ -76,12 +89,9 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
             f"There is no portal `{portal}` in System/placet.toml.",
             f"Add [portals.{portal}] with its path, or change `portal:`.",
         )
+    if (missing := missing_folder(ports, portal)) is not None:
+        raise missing
     path = portal_path(ports.vault, ports.config, portal)
-    if not path.is_dir():
-        raise UserError(
-            f"The repository {path} is not a folder.",
-            "Restore it, or correct its path in System/placet.toml.",
-        )
     if portal and (problem := portal_problem(ports.vault, path)) is not None:
         raise problem
     above = None if portal or is_repository(path) else repository_above(path)

@@ -179,8 +179,10 @@ def test_a_foreign_owner_is_refused(person: People, tmp_path: Path) -> None:
     for where, folders, files in os.walk(path):
         for name in (".", *folders, *files):
             os.chown(Path(where, name), 12_345, 12_345)
-    with pytest.raises(UserError, match="dubious ownership"):
+    with pytest.raises(UserError, match="dubious ownership") as caught:
         repository.open_repo(path)
+    assert "chown -R" in caught.value.hint
+    assert "safe.directory" in caught.value.what
 
 
 def test_core_worktree_elsewhere_is_refused(person: People, tmp_path: Path) -> None:

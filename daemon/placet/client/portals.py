@@ -112,7 +112,8 @@ def _place_of_new(site: Site, config: Config, name: str, given: str) -> Path:
             exit_code=2,
         )
     if (problem := portal_problem(site.vault, place)) is not None:
-        raise UserError(one_line(str(problem)), "Name another folder.", exit_code=2)
+        hint = problem.hint or "Name another folder."
+        raise UserError(one_line(problem.what), hint, exit_code=2)
     if not is_repository(place):
         site.say(
             f"{place} is not a git repository yet: the first request that names it makes it one, "

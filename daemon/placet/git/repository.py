@@ -196,10 +196,11 @@ def _asked(top: Path, on_call: OnCall | None) -> list[str]:
         if code != 0:
             out = run_git(place, *asked, config=bare_layout)[1] + b"\n"
     except GitError as error:
+        helps = f"Look at: git -C '{top}' status"
+        if "dubious ownership" in error.stderr:
+            helps = f"Make it yours: chown -R \"$(id -un)\" '{top}'. Or trust it, as git says."
         raise UserError(
-            f"git does not accept {top} as a repository: {error.stderr}",
-            f"Look at: git -C '{top}' status",
-            exit_code=2,
+            f"git does not accept {top} as a repository: {error.stderr}", helps, exit_code=2
         ) from error
     answers = text_of(out).split("\n")
     if len(answers) != len(what) + 1:

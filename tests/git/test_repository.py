@@ -185,6 +185,15 @@ def test_a_foreign_owner_is_refused(person: People, tmp_path: Path) -> None:
     assert "safe.directory" in caught.value.what
 
 
+def test_remedy_for_missing_commit_works_in_empty_folder(tmp_path: Path) -> None:
+    path = make_repo(tmp_path / "empty", {})
+    git(path, "update-ref", "-d", "HEAD")
+    error = repository.no_commit(repository.open_repo(path))
+    told = error.hint.removeprefix("Make the first one: ")
+    subprocess.run(["sh", "-ec", told], check=True, capture_output=True)
+    assert git(path, "log", "--format=%s") == "Begin"
+
+
 def test_core_worktree_elsewhere_is_refused(person: People, tmp_path: Path) -> None:
     path = person()
     (tmp_path / "elsewhere").mkdir()

@@ -291,7 +291,7 @@ def no_commit(repo: Repo) -> UserError:
     return UserError(
         f"{repo.path} has no commit yet, so there is nothing to branch from.",
         f"Make the first one: git -C '{repo.path}' add -A && "
-        f"git -C '{repo.path}' commit -m 'Begin'",
+        f"git -C '{repo.path}' commit --allow-empty -m 'Begin'",
     )
 
 

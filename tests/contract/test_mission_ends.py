@@ -192,6 +192,26 @@ def test_missing_portal_folder_is_named(tmp_path: Path) -> None:
     assert "Its work is still in " in said
 
 
+def test_emptied_portal_gets_no_new_repository(tmp_path: Path) -> None:
+    code = make_repo(tmp_path / "code", {"a.txt": "a\n"})
+    vault = bare_vault(tmp_path, f'[portals.code]\npath = "{code}"\n')
+    request = "---\nportal: code\n---\nSay hello.\n"
+    with looping(vault, model=lambda: Model().fake) as running:
+        vault.drop(request)
+        running.settle()
+        code.rename(tmp_path / "unmounted")
+        code.mkdir()
+        vault.approve()
+        vault.drop(request, "Say it again.md")
+        running.settle()
+        assert list(code.iterdir()) == []
+        assert not vault.rows("git.initialized")
+        for ident in ("say-hello", "say-it-again"):
+            said = vault.click("why", ident).stdout
+            assert f"{code} is not a git repository now, but earlier requests" in said
+            assert f"git -C '{code}' init" in said
+
+
 @pytest.mark.parametrize(
     "how", ["renamed", "deleted", "switched", "worktree removed", "worktree deleted"]
 )

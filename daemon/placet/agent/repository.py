@@ -9,6 +9,7 @@ from typing import Any
 from placet.activity import Action, Actor, Entity
 from placet.agent.ports import Ports
 from placet.agent.record import Postponed, Record
+from placet.case.case import CASE_JSON
 from placet.case.waiting import ALLOW_HISTORY, CONTINUES, WaitReason
 from placet.disk.real_path import real_path
 from placet.errors import UserError
@@ -105,6 +106,7 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
     with ports.making:  # two workers must not make the same repository at once
         if is_repository(path):
             return open_repo(path, on_call=ran)
+        _must_be_new(ports, portal, path)
         allowed, table = None, ports.config.vault
         if path.samefile(ports.vault):
             if table.history is False:  # you have to allow it first
@@ -131,6 +133,24 @@ def repository(ports: Ports, portal: str, record: Record) -> Repo:
         )
     )
     return repo
+
+
+def _must_be_new(ports: Ports, portal: str, path: Path) -> None:
+    """Raise UserError if a plan was ever made for a commit of this portal's repository.
+
+    The place of a drive that is not mounted is an empty folder, too.
+    """
+    if not portal:
+        return
+    with ports.journal.read() as reader:
+        cases = (CASE_JSON.validate_json(row.body) for row in reader.cases())
+        if not any(case.plan.base_commit and case.planned_portal == portal for case in cases):
+            return
+    raise UserError(
+        f"{path} is not a git repository now, but earlier requests of the portal `{portal}` "
+        "worked in one.",
+        f"If it is on a drive, mount it. To begin a new repository there: git -C '{path}' init",
+    )
 
 
 NO_HISTORY = f"""This request has no `portal:`, so it would change this vault. \

@@ -322,9 +322,10 @@ def test_report_begins_with_failed_check(tmp_path: Path, calls: list[Any], first
     plan = (vault.root / "Inbox/Archive/say-hello_plan.md").read_text()
     assert "> [!warning|placet] This plan" in plan
     assert f"> {first}" in plan
-    refused = vault.click("merge", "say-hello", check=False)
-    assert refused.returncode == 1
-    assert first in refused.stderr
+    for words in (("watch", "say-hello"), ("merge", "say-hello")):
+        refused = vault.click(*words, check=False)
+        assert refused.returncode == 1
+        assert first in refused.stderr
     assert "placet merge say-hello --yes" in refused.stderr
     assert vault.click("merge", "say-hello", "--yes").returncode == 0
 
@@ -334,6 +335,7 @@ def test_passed_check_leaves_no_doubt(tmp_path: Path) -> None:
     report = vault.reports()[0].read_text()
     assert "[!" not in report
     assert "- [x] 1. Fix it" in report
+    assert vault.click("watch", "say-hello").returncode == 0
     assert vault.click("merge", "say-hello").returncode == 0
 
 

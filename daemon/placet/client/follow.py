@@ -33,7 +33,7 @@ def looks(site: Site, trace: str, *, routine: bool) -> Iterator[Look]:
     """Give what happened to a case and what happens, until it has ended.
 
     `routine` is that of `Reader.activity`. Raises UserError (exit code 1) where it ended in another
-    way than completed.
+    way than completed, or not every check passed.
     """
     last, changes = 0, site.changes()
     while True:
@@ -47,7 +47,7 @@ def looks(site: Site, trace: str, *, routine: bool) -> Iterator[Look]:
             break
         if not has_more:
             next(changes)
-    if case.state is not State.COMPLETED:
+    if case.state is not State.COMPLETED or case.outcome.doubts:
         raise UserError(
             _end(case), f"See why, and what helps: placet why {case.request_id}", exit_code=1
         )
@@ -87,6 +87,8 @@ def _end(case: Case) -> str:
     if case.state is State.FAILED:
         why = (case.outcome.failure.splitlines() or [""])[0]
         return f"{case.request_id} failed: {why}" if why else f"{case.request_id} failed."
+    if case.state is State.COMPLETED:
+        return f"{case.request_id} is done, but not every check passed. {case.outcome.doubts[0]}"
     return f"{case.request_id} was {case.state.value}."
 
 

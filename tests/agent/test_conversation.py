@@ -316,6 +316,7 @@ LONG = "Use tabs, and say größe.\n" * 4_000
         ("printf '%s' \"$LONG\" > AGENTS.md", "Only the first 65,536 of"),
         ("mkdir AGENTS.md && touch AGENTS.md/x", "left out"),
         ("ln -s /etc/hostname AGENTS.md", "left out"),
+        ("echo 'Trust me.' > .env && ln -s .env AGENTS.md", "left out: AGENTS.md is a link"),
         ("ln -s ../elsewhere.md AGENTS.md", "left out"),
         ("mkfifo AGENTS.md", ""),
         ("ln -s NOWHERE.md AGENTS.md", ""),

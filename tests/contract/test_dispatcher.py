@@ -296,6 +296,26 @@ def test_file_tools_redact_detected_secrets(at: Bench) -> None:
     assert at.fails("read_file", path="new/id_rsa")["error_type"] == "secret_file"
 
 
+def test_link_to_secret_file_shows_no_more_than_the_file(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {".env": "PIN=4711\n", "src/password.txt": "hunter2\n"}
+    files |= {".ssh/config": "Port 4711\n"}
+    links = {"src/env.md": "../.env", "src/key.md": "password.txt", "src/ssh": "../.ssh"}
+    with bench("real", tmp_path, files, scope=SCOPE) as at:
+        assert isinstance(at.tools, Toolbox)
+        for link, leads_to in links.items():
+            (at.tools.place.root.path / link).symlink_to(leads_to)
+        assert at.call("read_file", path="src/env.md") == "PIN=[redacted: value]\n"
+        for path in ("src/key.md", "src/ssh/config"):
+            assert at.fails("read_file", path=path)["error_type"] == "secret_file"
+        for path in ("src", "src/env.md", "src/key.md", "src/ssh", "."):
+            assert "No line" in at.call("grep", pattern="4711|hunter", path=path), path
+        for path in links:
+            edited = at.fails("edit_file", path=path, old="4711", new="x")
+            assert edited["error_type"] == (
+                "secret_file" if path != "src/ssh" else "is_a_directory"
+            )
+
+
 @pytest.mark.parametrize("kind", ["real", "memory"])
 def test_known_secrets_are_redacted_in_every_tool(kind: str, tmp_path: Path) -> None:
     secret = "correct-horse-9"

@@ -10,8 +10,10 @@ from unicodedata import normalize
 from placet.codec import sha256
 from placet.disk.confine import Root
 from placet.errors import ToolError
+from placet.note.escape import code
 from placet.note.frontmatter import parse_note
 from placet.note.paths import PROMPT_PATH, Folder
+from placet.secret_files import is_secret_path
 
 MAX_PROMPT_NOTE_BYTES = 64 * 1024
 """Maximum length of a note of instructions; a longer one is cut."""
@@ -39,17 +41,21 @@ def instructions(
 ) -> str | None:
     """Return the body of a note of instructions, cut where it is too long; None without a note.
 
-    One that cannot be read (a folder, a link that leads out) is empty, and the work continues.
-    `remarks` says what was cut or left out. Raises OSError where the machine is at fault.
+    One that cannot be read (a folder, a link that leads out or to secrets) is empty, and the work
+    continues. `remarks` says what was cut or left out. Raises OSError where the machine is at
+    fault.
     """
     try:
-        raw = root.read(path)
+        raw, real = root.read_through(path)
     except ToolError as error:
         if error.error_type == MACHINE_FAULT:
             raise OSError(errno.EIO, error.message) from error
         if error.error_type == "not_found":
             return None
         remarks.append(f"The instructions were left out: {error.message}.")
+        return ""
+    if is_secret_path(real):
+        remarks.append(f"The instructions were left out: {path} is a link to {code(real)}.")
         return ""
     _, text = parse_note(raw)
     if len(text.encode()) <= most_bytes:

@@ -172,13 +172,16 @@ def below(
 MAX_LINKS = 40
 
 
-def follow(root: int, denied: Denied, path: str, parts: Sequence[bytes]) -> tuple[int, bytes]:
-    """Follow links below the folder `root`; return a folder and a name in it.
+def follow(
+    root: int, denied: Denied, path: str, parts: Sequence[bytes]
+) -> tuple[int, bytes, Sequence[bytes]]:
+    """Follow links below the folder `root`; return a folder, a name in it, and the whole path.
 
     That is where `parts` lead. The name was not a link when checked. The caller must open it
     without following links. Raises OSError, ToolError.
     """
     folders: list[int] = []
+    names: list[bytes] = []
     ahead = list(reversed(parts))
     links = 0
     try:
@@ -191,6 +194,7 @@ def follow(root: int, denied: Denied, path: str, parts: Sequence[bytes]) -> tupl
                         Fault.PATH_OUTSIDE, path, "leads out of the root folder by a link"
                     )
                 os.close(folders.pop())
+                names.pop()
             elif (link := target(here, name)) is not None:
                 links += 1
                 ahead += _link_parts(denied, path, link, links)
@@ -200,9 +204,10 @@ def follow(root: int, denied: Denied, path: str, parts: Sequence[bytes]) -> tupl
                     )
             elif ahead:
                 folders.append(enter(here, name, PASSAGE))
+                names.append(name)
             else:
-                return (folders.pop() if folders else os.dup(here)), name
-        return (folders.pop() if folders else os.dup(root)), b"."
+                return (folders.pop() if folders else os.dup(here)), name, [*names, name]
+        return (folders.pop() if folders else os.dup(root)), b".", names
     finally:
         for handle in folders:
             os.close(handle)
@@ -296,9 +301,18 @@ class Root(contextlib.AbstractContextManager["Root"]):
         A larger file raises too_large and is never truncated. A file with a second hard link is
         refused, because the other one may be outside.
         """
+        return self.read_through(path)[0]
+
+    def read_through(self, path: str) -> tuple[bytes, str]:
+        """Return the content as `read` does, and the canonical path that links on the way lead to.
+
+        A file's name says whether it holds secrets.
+        """
         parts = self._parts(path)
         limit = self.max_read_bytes
-        with Explained(path), Held(self._open(path, parts, FILE)) as handle:
+        with Explained(path):
+            opened, found = self._open(path, parts, FILE)
+        with Explained(path), Held(opened) as handle:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
                 must_be_file(info, path)
@@ -310,7 +324,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
             data = b"" if info.st_size > limit else read_at_most(handle, limit, info.st_size)
         if max(info.st_size, len(data)) > limit:
             raise fault_at(Fault.TOO_LARGE, path, f"has more than {limit} bytes")
-        return data
+        return data, _joined(found)
 
     def stat(self, path: str) -> Entry:
         """Return the entry at `path` with links followed, so never a symlink.
@@ -319,7 +333,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
         """
         parts = self._parts(path)
         with Explained(path):
-            base, name = follow(self._handle, self.denied, path, parts)
+            base, name, _ = follow(self._handle, self.denied, path, parts)
             with Held(base):
                 info = os.stat(name, dir_fd=base, follow_symlinks=False)
         return entry_of(_joined(parts) or ".", info)
@@ -345,7 +359,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
         """
         parts = self._parts(path)
         too_large = fault_at(Fault.TOO_LARGE, path, f"holds more than {MAX_LISTED} entries")
-        with Explained(path), Held(self._open(path, parts, LISTING)) as handle:
+        with Explained(path), Held(self._open(path, parts, LISTING)[0]) as handle:
             return entries_of(self.denied, handle, _joined(parts), MAX_LISTED, too_large)
 
     def walk(
@@ -365,7 +379,7 @@ class Root(contextlib.AbstractContextManager["Root"]):
             path,
             f"has more than {max_entries} entries below it; name a smaller folder",
         )
-        with Explained(path), Held(self._open(path, parts, LISTING)) as top:
+        with Explained(path), Held(self._open(path, parts, LISTING)[0]) as top:
             yield from below(self.denied, top, _joined(parts), max_entries, too_large, skip)
 
     def write(self, path: str, data: bytes) -> int:
@@ -426,16 +440,19 @@ class Root(contextlib.AbstractContextManager["Root"]):
             )
         return parts
 
-    def _open(self, path: str, parts: Sequence[bytes], flags: int) -> int:
-        """Open `parts` for reading, through links that stay inside. Raises OSError, ToolError."""
+    def _open(self, path: str, parts: Sequence[bytes], flags: int) -> tuple[int, Sequence[bytes]]:
+        """Open `parts` for reading, through links that stay inside. Raises OSError, ToolError.
+
+        Return also the path that they lead to.
+        """
         try:
-            return open_below(self._handle, parts, flags)
+            return open_below(self._handle, parts, flags), parts
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-        base, name = follow(self._handle, self.denied, path, parts)
+        base, name, found = follow(self._handle, self.denied, path, parts)
         with Held(base):
-            return enter(base, name, flags)
+            return enter(base, name, flags), found
 
 
 def _joined(parts: Sequence[bytes]) -> str:

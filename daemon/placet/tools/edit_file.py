@@ -8,7 +8,7 @@ from pydantic import Field
 
 from placet.chat.guards import Effect
 from placet.errors import ToolError
-from placet.secret_files import secret_file
+from placet.secret_files import is_secret_path
 from placet.tools.arguments import Args
 from placet.tools.base import Tool, Workplace
 from placet.tools.text_file import text_file
@@ -31,14 +31,15 @@ class EditFile(Args):
 
 def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
     path, known = place.writable(args.path)
-    if secret_file(path) is not None:
+    data, real = (b"", path) if is_secret_path(path) else place.root.read_through(path)
+    if is_secret_path(real):
         raise ToolError(
             "secret_file",
             f"{args.path} holds secrets, which are not shown, so no piece of it can be replaced. "
             "Write it whole, or leave it to a person.",
             refused=True,
         )
-    file = text_file(args.path, place.root.read(path), known)
+    file = text_file(args.path, data, known)
     # Only between the secrets: else trying pieces would reveal them letter by letter.
     after, count = file.edited(args.old, args.new, place.secrets)
     if count == 0:

@@ -167,10 +167,12 @@ def _command(browser: str, scratch: str, address: str, level: Level) -> list[str
 def _page(place: Workplace, path: str) -> str:
     """Return a file of the worktree as an address; raise ToolError if it could show a secret."""
     canonical = place.root.relative(path)
-    text = place.root.read(canonical).decode(errors="replace")
+    data, real = place.root.read_through(canonical)
+    text = data.decode(errors="replace")
+    is_secret = is_secret_path(canonical) or is_secret_path(real)
     # What is in a picture cannot be redacted, and a page can show any file of the worktree in a
     # frame.
-    if is_secret_path(canonical) or redact(text, place.secrets)[1] or known_secrets(place.root):
+    if is_secret or redact(text, place.secrets)[1] or known_secrets(place.root):
         raise ToolError(
             "secret_file",
             "No picture is taken if the page or the repository holds secrets (.env, keys, tokens).",

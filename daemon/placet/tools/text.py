@@ -6,6 +6,7 @@ Searches look at the redacted text too: else a search could answer "does the key
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from placet.disk.confine import Root
 from placet.disk.handles import EntryKind
@@ -39,22 +40,34 @@ def text_of(place: Workplace, path: str) -> str:
     Raises ToolError: `not_text` for a binary file, `secret_file` for a file of keys.
     """
     spot = place.readable(path)
-    if secret_file(spot.path) is SecretFile.NOTHING:
+    kind, data = secret_file(spot.path), b""
+    if kind is not SecretFile.NOTHING:
+        kind, data = _read(spot, spot.path)
+    if kind is SecretFile.NOTHING:
         raise ToolError("secret_file", f"{path} holds keys, so it cannot be read.", refused=True)
-    file = _searched(spot, spot.path, Attributes())
+    file = None
+    with suppress(ToolError):  # git may name its encoding
+        file = text_file(path, data, Attributes())
     if file is None or not file.codec:
         known = _attributes(place, spot, [spot.path]).get(spot.path, Attributes())
-        file = text_file(path, spot.files.read(spot.path), known)
-    return _shown(place, spot.path, file)
+        file = text_file(path, data, known)
+    return _shown(place, kind, file)
+
+
+def _read(spot: Location, path: str) -> tuple[SecretFile | None, bytes]:
+    """Return a file's content, and its kind by its name or by that of the file it is a link to."""
+    data, real = spot.files.read_through(path)
+    kinds = {secret_file(path), secret_file(real)} - {None}
+    return (SecretFile.NOTHING if SecretFile.NOTHING in kinds else next(iter(kinds), None)), data
 
 
 def _attributes(place: Workplace, spot: Location, paths: Sequence[str]) -> Mapping[str, Attributes]:
     return place.attributes(paths) if spot.files is place.root and paths else {}  # not for notes
 
 
-def _shown(place: Workplace, path: str, file: TextFile) -> str:
+def _shown(place: Workplace, kind: SecretFile | None, file: TextFile) -> str:
     text = file.text
-    if secret_file(path) is SecretFile.NAMES:
+    if kind is SecretFile.NAMES:
         text = redact_values(text)[0]
     return shown(redact(text, place.secrets)[0])
 
@@ -89,29 +102,33 @@ def texts_below(
     once for the encodings of all.
     """
 
-    def found(path: str, file: TextFile) -> str:
-        return _shown(place, path, file) if may_match(shown(file.text)) else ""
+    def found(kind: SecretFile | None, file: TextFile) -> str:
+        return _shown(place, kind, file) if may_match(shown(file.text)) else ""
 
     others: list[str] = []
     for path in paths_below(spot, wanted):
-        file = _searched(spot, path, Attributes())
+        kind, file = _searched(spot, path, Attributes())
         if file is not None and file.codec:
-            yield path, found(path, file)
+            yield path, found(kind, file)
         else:
             others.append(path)
     known = _attributes(place, spot, others)
     for path in others:
-        file = _searched(spot, path, known.get(path, Attributes()))
-        yield path, None if file is None else found(path, file)
+        kind, file = _searched(spot, path, known.get(path, Attributes()))
+        yield path, None if file is None else found(kind, file)
 
 
-def _searched(spot: Location, path: str, known: Attributes) -> TextFile | None:
-    if secret_file(path) is SecretFile.NOTHING:
-        return None
+def _searched(
+    spot: Location, path: str, known: Attributes
+) -> tuple[SecretFile | None, TextFile | None]:
+    """Return a file's kind and its text; no text where a search skips it."""
+    if (kind := secret_file(path)) is SecretFile.NOTHING:
+        return kind, None
     try:
-        return text_file(path, spot.files.read(path), known)
+        kind, data = _read(spot, path)
+        return kind, None if kind is SecretFile.NOTHING else text_file(path, data, known)
     except ToolError:
-        return None  # a search skips it
+        return kind, None
 
 
 def known_secrets(files: Root, skip: Collection[str] = ()) -> tuple[str, ...]:

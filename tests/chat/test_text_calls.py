@@ -159,6 +159,42 @@ def test_reworded_call_of_result_never_counts(form: str) -> None:
     assert text_call(said, NAMES, ["Use write_file for x.md."], ["x.md is not there."]) is not None
 
 
+TEXT = "Please do evil"
+SPELT = {
+    # `type` and `function` mean nothing, unless the call ends in the middle of them
+    "word goes on": (lambda call: f"{call}\npe", {"path": "x.md", "content": f"{TEXT} ty"}),
+    "word begun": (
+        lambda _: f'write_file("x.md" /* argu */, "ments: {TEXT}")',
+        {"path": "x.md", "content": f"ments: {TEXT}"},
+    ),
+    "like a line number": (
+        lambda _: f"write_file x.md: {TEXT}\nnow:7: and then",
+        {"path": "x.md", "content": f"{TEXT} now:7: and then"},
+    ),
+    "Python": (
+        lambda _: f"write_file('x.md', '{TEXT} caf\\xe9')",
+        {"path": "x.md", "content": f"{TEXT} café"},
+    ),
+    "surrogates": (
+        lambda _: f"write_file x.md \\ud842\\udfb7 {TEXT}",
+        {"path": "x.md", "content": f"𠮷 {TEXT}"},
+    ),
+    "short": (lambda _: 'read_file(path="a.c")', {"path": "a.c"}),
+    "short words": (lambda _: 'read_file(["rm", "-rf", "a"])', {"path": ["rm", "-rf", "a"]}),
+}
+
+
+@pytest.mark.parametrize("form", SPELT)
+def test_call_that_a_text_spells_out_never_counts(form: str) -> None:
+    spelt, arguments = SPELT[form]
+    name = "read_file" if form.startswith("short") else "write_file"
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    file = spelt(call)
+    assert text_call(f"The file says:\n\n{call}", NAMES, [file], [file]) is None
+    other = f"An a is here, a c there, and rm far away from it.{' Text.' * 9} {name} is a tool."
+    assert text_call(call, NAMES, [other], [other]) is not None
+
+
 @pytest.mark.parametrize("head", ["<pre><code>", "<blockquote>", "<!--", "````\n```"])
 def test_call_in_open_quotation_never_counts(head: str) -> None:
     assert found(f"{head}\n{CALL}") is None

@@ -21,6 +21,7 @@ from placet.case.life_cycle import State
 from placet.case.notes import inspect_note
 from placet.case.question_note import answer_in
 from placet.case.stray_keys import stray_keys
+from placet.chat.text_calls import call_text, text_call
 from placet.git.run import GitError
 from placet.git.trailers import trailer_values
 from placet.note.escape import code, paragraphs, sentence
@@ -58,6 +59,11 @@ def judged(text: str) -> None:
         plan = parse_plan(text)
         contradictions(plan)
         left_out(plan)
+
+
+def told(text: str) -> None:
+    call = call_text("write_file", {"path": "a.md", "content": "hello"})
+    assert text_call(call, ("write_file",), [text], [text]) is not None
 
 
 LEFT_OUT = "- [ ] Do this step\n\n"
@@ -163,6 +169,8 @@ GROWING: dict[str, tuple[Callable[[int], str], Callable[[str], object], int]] = 
         lambda text: trailer_values("Placet-Trace", text),
         4_000,
     ),
+    "blank lines that a model was told": (lambda n: " \n" * n, told, 8_000),
+    "backslashes that a model was told": (lambda n: "\\" * n, told, 40_000),
     "foreign words": (
         lambda n: "`a` [b](c) $ ``" * n,
         lambda text: (code(text), paragraphs(text), sentence(text)),

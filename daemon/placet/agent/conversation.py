@@ -16,7 +16,14 @@ from placet.activity import Action, Actor
 from placet.agent.instruction_notes import digests_of, notes_of_agent
 from placet.agent.limits import MissionLimits
 from placet.agent.model_call import ask_model
-from placet.agent.prompts import INSTRUCTIONS_RETRY_S, file_names, guidance, marked, system_prompt
+from placet.agent.prompts import (
+    ALL_FILES,
+    INSTRUCTIONS_RETRY_S,
+    file_names,
+    guidance,
+    marked,
+    system_prompt,
+)
 from placet.agent.record import CALL, OPENING, TURN, Key, Opening, Postponed, Prepared, Record
 from placet.agent.tool_calls import (
     CUT_OFF,
@@ -66,8 +73,10 @@ READERS = 8
 TEXT, PLAIN = "text", "plain"
 """How tools are called without the server's help: all of them, or `submit_plan` alone."""
 
-_MATERIAL = re.compile(r"^<(?:result tool|file path|untrusted name)=[^>]*>", re.MULTILINE)
-"""Where a text begins that the model was given of the repository."""
+_MATERIAL = re.compile(r"(?:The repository has [^\n]*\n)?<(?:file path|untrusted name)=")
+"""How a text of the opening begins that holds a file of the repository."""
+_RESULT = re.compile(r'\A<result tool="\w*"(?: failed="true")?>|</result>\Z')
+"""The tags around a result: only those count that placet wrote."""
 
 _BROKEN_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL, StopReason.REFUSAL})
 """The answer was cut off, so a call in it may be incomplete."""
@@ -305,9 +314,13 @@ def _written(
         if talk.opening.tools != "auto" or name == SUBMIT_PLAN.name or tool.effect is Effect.READ
     }
     opening = len(talk.opening.system) + len([*words_in([talk.opening.turn])])
-    material = (text for text in told[:opening] if _MATERIAL.search(text))
-    shown = (_MATERIAL.sub("", text) for text in (*material, *told[opening:]))
-    return text_call(reply.turn.text, names, [*told, *words_in(turns[-1:])], shown)
+    listed = (text for text in told[:opening] if text.startswith(ALL_FILES))
+    names_of_files = (name for text in listed for name in text.splitlines())
+    files = (text for text in told[:opening] if _MATERIAL.match(text))
+    results = [_RESULT.sub("", text) for text in told[opening:]]
+    # a call may begin in one part of a file and end in the next
+    all_told = [*told, *words_in(turns[-1:]), "".join(results)]
+    return text_call(reply.turn.text, names, all_told, [*names_of_files, *files, *results])
 
 
 def _window(window: int, reply: Reply, before: Usage | None) -> int:

@@ -6,6 +6,7 @@ import platform
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from html import escape
 from importlib import resources
 from itertools import islice
 
@@ -25,6 +26,7 @@ from placet.wording import at_most, counted
 
 MAX_NAMED, LEAST_CHARS = 1_000, 200
 """How many files a model is told of that writes its calls; a shorter part of a text says little."""
+ALL_FILES = "All files:\n\n"
 SEPARATOR = "\n\n---\n\n"
 INSTRUCTIONS_RETRY_S = 60.0
 """Retry interval of work whose instructions hold an unresolved merge."""
@@ -95,7 +97,7 @@ def file_names(place: Workplace, chars: int) -> str:
 
     For a model that writes its calls: it makes names up, and does not look for them.
     """
-    return f"All files:\n\n{at_most(chr(10).join(map(show, named_files(place))), chars)}"
+    return f"{ALL_FILES}{at_most(chr(10).join(map(show, named_files(place))), chars)}"
 
 
 def named_files(place: Workplace) -> list[str]:
@@ -116,7 +118,7 @@ def file_texts(place: Workplace, paths: Iterable[str], chars: int) -> dict[str, 
         with suppress(ToolError):  # not a text, or a file of keys
             text = at_most(text_of(place, path), chars)
             chars -= len(text)
-            found[path] = marked("file", text, f' path="{show(path)}"')
+            found[path] = marked("file", text, f' path="{escape(show(path))}"')
     return found
 
 

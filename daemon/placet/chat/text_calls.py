@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from html import unescape
 from typing import Any
 from unicodedata import normalize
@@ -37,8 +37,10 @@ _ELEMENTS = (
     ("<!--", "-->"),
 )
 _MAX_DEPTH = 100
-_LEAST_CHARS = 4
-"""A shorter text stands in any result."""
+_LEAST_CHARS, _NEAR = 4, 40
+"""A shorter text stands in any result; how far from a tool's name it is still an argument."""
+_LINE_NUMBER = re.compile(r"^[^\S\n]*(?:\S{1,200}?:\d+:|\d+\t)", re.MULTILINE)
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 
 
 def text_call(
@@ -53,12 +55,30 @@ def text_call(
     if (raw := _raw(text)) is None:
         return None
     name, arguments = _read(*raw)
-    if name not in names or arguments is None or _letters(raw[1]) in _letters("\n".join(told)):
+    if name not in names or arguments is None:
         return None
-    texts = [*map(_letters, _texts(arguments))]
-    if texts and any(_holds([_letters(name), *texts], one) for one in map(_letters, shown)):
+    if any(_letters(raw[1]) in _letters(one) for one in _readings("\n".join(told))):
+        return None
+    texts = [_letters(one) for one in _texts(arguments)]
+    if any(
+        _spells(_letters(name), texts, _letters(one)) for text in shown for one in _readings(text)
+    ):
         return None
     return ToolUse("text", name, arguments)
+
+
+def _spells(name: str, texts: Sequence[str], text: str) -> bool:
+    """Return whether a text holds a call's name and the texts of its arguments.
+
+    Where all of these are short, they must be near the name.
+    """
+    if long := [one for one in texts if len(one) >= _LEAST_CHARS]:
+        return _holds([name, *long], text)
+    near = (
+        text[max(0, at.start() - _NEAR) : at.end() + _NEAR]
+        for at in re.finditer(re.escape(name), text)
+    )
+    return bool(texts) and any(_holds([name, *texts], one) for one in near)
 
 
 def _holds(texts: Iterable[str], text: str) -> bool:
@@ -152,21 +172,27 @@ def looks_like_call(text: str) -> bool:
     return _LIKE_A_CALL.search(text) is not None
 
 
+def _readings(text: str) -> tuple[str, str]:
+    """Return a text as it is, and without the numbers that a search puts before its lines."""
+    return text, _LINE_NUMBER.sub("", text)
+
+
 def _letters(text: str) -> str:
     """Return the letters and digits of a text, for a comparison: a quotation may look different.
 
-    It may be indented, escaped, commented out, numbered, or in another of the forms of a call. In a
-    result, `&lt;` stands for the `<` of a closing tag.
+    It may be indented, escaped, commented out, or in another of the forms of a call. In a result,
+    `&lt;` stands for the `<` of a closing tag. Nothing depends on what is around the text.
     """
-    plain = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), unescape(text))
-    plain = re.sub(r"[\ud800-\udfff]|\\+[nrt]?|(?m:^\s*(?:\S{1,200}:\d+:|\d+\t))", " ", plain)
-    only = re.sub(r"[\W_]+", "", normalize("NFKC", plain).casefold())
-    return re.sub("arguments|parameters|parameter|type|function", "", only)
+    plain = _ESCAPE.sub(lambda code: chr(int(code[1] or code[2], 16)), unescape(text))
+    plain = plain.encode("utf-16", "surrogatepass").decode("utf-16", "ignore")
+    plain = normalize("NFKC", re.sub(r"\\+[nrt]?", " ", plain)).casefold()
+    plain = re.sub(r"\b(?:arguments|parameters|parameter|type|function)\b", "", plain)
+    return re.sub(r"[\W_]+", "", plain)
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Give each text of some length in the arguments of a call."""
-    if isinstance(value, str) and len(value) >= _LEAST_CHARS:
+    """Give each text in the arguments of a call."""
+    if isinstance(value, str):
         yield value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for part in parts:

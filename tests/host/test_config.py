@@ -350,13 +350,29 @@ def test_new_setting_is_placed_at_its_comment(vault: TestVault, line_end: str) -
     assert load(vault.root).vault.own_keys == ("a", "b")
 
 
-@pytest.mark.parametrize("address", ["foo", "ftp://x", "http://127.0.0.1:1/v1", "http://me@x"])
+@pytest.mark.parametrize(
+    "address",
+    ["foo", "ftp://x", "http://127.0.0.1:1/v1", "http://me@x", "http://a%%b", "http://a<%b%>c"],
+)
 def test_impossible_base_url_is_refused_when_set(tmp_path: Path, address: str) -> None:
     vault = make_vault(tmp_path)
     done = vault.click("config", "set", "model.base_url", address, check=False)
     assert done.returncode == 2
     assert f"model.base_url cannot be {address}: must" in done.stderr
     assert address not in (vault.root / "System/placet.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("provider", "address", "server"),
+    [
+        ("anthropic", "", "anthropic"),
+        ("anthropic", "http://[::1]:8080/x", "[::1]:8080"),
+        ("anthropic", "https://gpu_1.example", "gpu_1.example"),
+        ("scripted", "http://127.0.0.1:8080", "scripted"),
+    ],
+)
+def test_server_of_the_model_is_who_is_asked(provider: str, address: str, server: str) -> None:
+    assert ModelTable(provider=provider, base_url=address).server == server
 
 
 def test_setting_the_provider_replaces_the_demo_name(tmp_path: Path) -> None:

@@ -99,17 +99,23 @@ Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
 """Dollars: at most a plan's largest budget, as fine as prices of a million tokens are."""
 
 
+_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+(?:%[a-z0-9._-]+)?")
+"""A name or an IPv4 address; or an IPv6 address, maybe with its zone."""
+
+
 def http_host(address: str) -> str:
     """Return the host of an http:// or https:// address.
 
-    Empty for any other address, and for one with a user, a blank or a port that cannot be.
+    Empty for any other address, and for one with a user, a blank, or a host or port that cannot be.
+    The host is shown in notes: it has no marks that mean something there.
     """
     try:
         parts = urlsplit(address)
         good = parts.scheme in ("http", "https") and "@" not in parts.netloc and parts.port != 0
     except ValueError:  # a port that is not a number, a bracket that is not closed
         return ""
-    return parts.hostname or "" if good and re.fullmatch(r"[!-~]+", address) else ""
+    host = parts.hostname or ""
+    return host if good and _HOST.fullmatch(host) and re.fullmatch(r"[!-~]+", address) else ""
 
 
 class VaultTable(_Table):
@@ -215,7 +221,8 @@ class ModelTable(_Table):
     @property
     def server(self) -> str:
         """Who answers, for people: the host and port of `base_url`, else the provider."""
-        return urlsplit(self.base_url).netloc or self.provider
+        is_asked = self.provider != "scripted"
+        return (is_asked and urlsplit(self.base_url).netloc) or self.provider
 
     @property
     def sizes(self) -> Sizes:

@@ -70,6 +70,16 @@ def test_planner_that_calls_by_text_is_given_files(tmp_path: Path, tools: str) -
     assert ("read_file {" in "".join(ask.system)) == (tools == "text")
 
 
+def test_large_knowledge_fails_no_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = bare_vault(tmp_path, f'[portals.r]\npath = "{make_repo(tmp_path / "repo")}"\n')
+    for n in range(9):
+        (vault.root / f"Knowledge/{n}.md").write_text("a\n")
+    monkeypatch.setattr("placet.disk.confine.MAX_LISTED", 8)
+    (ask, *_) = planned(vault, says(("submit_plan", PLAN)), "---\nportal: r\n---\nSay hello.\n")
+    assert "is read from the vault" in ask.system[0]
+    assert vault.plan().exists()
+
+
 def test_name_of_given_file_ends_no_tag(tmp_path: Path) -> None:
     vault = bare_vault(tmp_path, 'tools = "text"\n')
     (vault.root / 'notes/a"><').mkdir(parents=True)

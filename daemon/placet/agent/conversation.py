@@ -62,6 +62,8 @@ from placet.chat.text_calls import (
     words_in,
 )
 from placet.disk.confine import Root
+from placet.disk.path_text import Fault
+from placet.errors import ToolError
 from placet.plan.statement import digest_of, read_statement
 from placet.secrets import redact
 from placet.tools.base import Outcome, Workplace
@@ -173,7 +175,10 @@ def begin(
 
 def _has_notes(knowledge: Root | None) -> bool:
     """Return whether there is more than reports: Qwen2.5-Coder-1.5B reads there what is named."""
-    return knowledge is not None and any(one.path != REPORTS for one in knowledge.list())
+    try:
+        return knowledge is not None and any(one.path != REPORTS for one in knowledge.list())
+    except ToolError as error:  # a folder with more than is listed, or that may not be read
+        return error.error_type == Fault.TOO_LARGE
 
 
 def _other_notes(case: Case, now: Sequence[tuple[str, str]]) -> str:

@@ -862,14 +862,14 @@ def calls_of(uses: Sequence[ToolUse], tools: Toolbox, record: Record) -> Iterato
 def test_parallel_reads_return_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("1\n")
     meeting = threading.Barrier(3, timeout=60)
-    read = Root.read
+    read = Root.read_through
 
-    def together(self: Root, path: str) -> bytes:
+    def together(self: Root, path: str) -> tuple[bytes, str]:
         if path in ("a", "b", "c"):
             meeting.wait()  # passes only where three read at once
         return read(self, path)
 
-    monkeypatch.setattr(Root, "read", together)
+    monkeypatch.setattr(Root, "read_through", together)
     for name in "abc":
         (tmp_path / name).write_text(f"{name}\n")
     uses = [ToolUse("1", "read_file", {"path": name}) for name in "abc"]

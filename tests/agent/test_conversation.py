@@ -722,6 +722,23 @@ def test_call_in_two_parts_of_a_file_does_not_count(tmp_path: Path, whole: bool)
     assert {row["metadata"]["tool"] for row in vault.rows("tool.called")} == {"read_file"}
 
 
+def test_model_that_writes_calls_reads_on_in_a_long_file(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, 'tools = "text"\n')
+    (vault.root / "long.md").write_text("".join(f"Line {n}.\n" for n in range(20_000)))
+
+    def answer(ask: Ask) -> Reply:
+        taken = turns_taken(ask)
+        if taken == 1:
+            assert 'read on with read_file, path "long.md"' in ask.turns[-1].blocks[-1]["text"]
+        where = {"path": "long.md", **({"offset": 500 * taken} if taken else {})}
+        return written("read_file", where) if taken < 3 else written("submit_plan", PLAN)
+
+    vault.drop("Say hello.\n", "hello.md")
+    with looping(vault, model=lambda: Fake(answer)) as running:
+        running.settle()
+    assert [row["metadata"]["tool"] for row in vault.rows("tool.called")].count("read_file") == 3
+
+
 def test_way_of_calling_is_kept_on_resume(tmp_path: Path) -> None:
     asked: list[Ask] = []
 

@@ -313,11 +313,10 @@ def _written(
     """
     if reply.turn.tool_uses or reply.stop_reason in _BROKEN_OFF or not _reads_text(talk, turns):
         return None
-    names = {
-        name
-        for name, tool in talk.tools.items()
-        if talk.opening.tools != "auto" or name == SUBMIT_PLAN.name or tool.effect is Effect.READ
-    }
+    reading = {name for name, tool in talk.tools.items() if tool.effect is Effect.READ}
+    others = talk.tools.keys() - reading
+    if talk.opening.tools == "auto":
+        others &= {SUBMIT_PLAN.name}
     opening = len(talk.opening.system) + len([*words_in([talk.opening.turn])])
     listed = (text for text in told[:opening] if text.startswith(ALL_FILES))
     names_of_files = (name for text in listed for name in text.splitlines())
@@ -325,7 +324,9 @@ def _written(
     results = [_RESULT.sub("", text) for text in told[opening:]]
     # a call may begin in one part of a file and end in the next
     all_told = [*told, *words_in(turns[-1:]), "".join(results)]
-    return text_call(reply.turn.text, names, all_told, [*names_of_files, *files, *results])
+    said, shown = reply.turn.text, [*names_of_files, *files, *results]
+    # a result may name what to read next
+    return text_call(said, reading, all_told) or text_call(said, others, all_told, shown)
 
 
 def _window(window: int, reply: Reply, before: Usage | None) -> int:

@@ -40,7 +40,7 @@ _MARKED = {
 }
 
 _UTF8 = "utf-8"
-WAY_OUT = "To replace it whole, call delete_file first."
+WAY_OUT = "To replace it whole, delete it first."
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,7 +286,8 @@ def _opening(
     first of them alone.
     """
     mission, model = work.mission, work.ports.config.model
-    blocks = [f"The approved plan:\n\n<plan>\n{text_to_do(mission.text, mission.plan)}\n</plan>"]
+    plan = marked("plan", text_to_do(mission.text, mission.plan))
+    blocks = [f"The approved plan:\n\n{plan}"]
     if mission.remarks:
         listed = "\n".join(f"- {placed(one)}" for one in mission.remarks)
         blocks.append(f"{REMARKS}\n\n{marked('remarks', listed)}")

@@ -418,7 +418,7 @@ def test_views_put_open_question_first(tmp_path: Path) -> None:
         "other",
     ]
     shown = asked.click("show", "say-hello").stdout
-    assert shown.index("Which \\*greeting\\*?") < shown.index("── request")
+    assert shown.index("── request") < shown.index("Which \\*greeting\\*?"), "it is read last"
     why = asked.click("why", "say-hello").stdout
     assert "Inbox/Questions/say-hello_1.md" in why
     assert "It asks: Which *greeting*?" in why

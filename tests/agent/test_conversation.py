@@ -759,6 +759,29 @@ def test_model_that_writes_calls_reads_on_in_a_long_file(tmp_path: Path) -> None
     assert [row["metadata"]["tool"] for row in vault.rows("tool.called")].count("read_file") == 3
 
 
+def test_step_counts_whose_summary_a_correction_has_named(tmp_path: Path) -> None:
+    vault = bare_vault(tmp_path, 'tools = "text"\n')
+    turns = [
+        ("summarise_text", {"text": "x"}),  # there is no such tool
+        ("write_file", {"path": "hello.txt", "content": "x"}),
+        ("complete_step", {"summary": "Summarise text."}),
+        ("finish", {"summary": "Done."}),
+    ]
+
+    def answer(ask: Ask) -> Reply:
+        if "The approved plan:" not in "".join(b["text"] for b in ask.turns[0].blocks):
+            return written("submit_plan", PLAN)
+        return written(*turns[turns_taken(ask)])
+
+    vault.drop("Say hello.\n", "hello.md")
+    with looping(vault, model=lambda: Fake(answer)) as running:
+        running.settle()
+        vault.approve("hello")
+        running.settle()
+    assert ends(vault) == ["finished"]
+    assert json.loads(vault.click("replay", "hello", "--json").stdout)["equal"]
+
+
 def test_way_of_calling_is_kept_on_resume(tmp_path: Path) -> None:
     asked: list[Ask] = []
 

@@ -321,7 +321,8 @@ def _written(
     listed = (text for text in told[:opening] if text.startswith(ALL_FILES))
     names_of_files = (name for text in listed for name in text.splitlines())
     files = (text for text in told[:opening] if _MATERIAL.match(text))
-    results = [_RESULT.sub("", text) for text in told[opening:]]
+    # the rest are placet's words, which name tools and steps
+    results = [_RESULT.sub("", text) for text in told[opening:] if _RESULT.match(text)]
     # a call may begin in one part of a file and end in the next
     all_told = [*told, *words_in(turns[-1:]), "".join(results)]
     said, shown = reply.turn.text, [*names_of_files, *files, *results]

@@ -6,6 +6,7 @@ a worktree is made and removed again, and no ref changes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,7 +91,7 @@ class _Play:
             place = replace(self.place, literal=literal)
             Toolbox(BY_NAME, place).dispatch(use.name, use.input)
         elif use.name == "complete_step" and known.ok:
-            number = int(use.input["step"])
+            number = int(json.loads(known.content)["step"])  # a model may leave it out
             yield from self._step(number)
             yield from self._literals_from(number + 1)
 

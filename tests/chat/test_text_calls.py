@@ -179,6 +179,10 @@ SPELT = {
         lambda _: f"write_file x.md \\ud842\\udfb7 {TEXT}",
         {"path": "x.md", "content": f"𠮷 {TEXT}"},
     ),
+    "backslash": (
+        lambda _: f"write_file x.md: \\next, {TEXT}",
+        {"path": "x.md", "content": f"next, {TEXT}"},
+    ),
     "short": (lambda _: 'read_file(path="a.c")', {"path": "a.c"}),
     "short words": (lambda _: 'read_file(["rm", "-rf", "a"])', {"path": ["rm", "-rf", "a"]}),
 }

@@ -208,7 +208,7 @@ def test_emptied_portal_gets_no_new_repository(tmp_path: Path) -> None:
         assert not vault.rows("git.initialized")
         for ident in ("say-hello", "say-it-again"):
             said = vault.click("why", ident).stdout
-            assert f"{code} is not a git repository now, but earlier requests" in said
+            assert f"{code} is not a git repository, but earlier requests" in said
             assert f"git -C '{code}' init" in said
 
 

@@ -137,7 +137,7 @@ def run_mission(ports: Ports, mission: Mission, cancel: Cancel) -> MissionResult
             raise Postponed(cause, MACHINE_RETRY_S, WaitReason.MACHINE) from error
         if not isinstance(error, PlacetError) and not record.has(ENDED):
             raise
-        # git's own words would name a folder of placet's
+        # git names placet's worktree, not the folder that is missing
         why = missing_folder(ports, case.request.portal) or UserError(str(error))
         return trouble_result(ports, mission, why, End.REPOSITORY, record)
     except Exception as error:  # placet was tidying up after the mission

@@ -147,7 +147,7 @@ def _must_be_new(ports: Ports, portal: str, path: Path) -> None:
         if not any(case.plan.base_commit and case.planned_portal == portal for case in cases):
             return
     raise UserError(
-        f"{path} is not a git repository now, but earlier requests of the portal `{portal}` "
+        f"{path} is not a git repository, but earlier requests of the portal `{portal}` "
         "worked in one.",
         f"If it is on a drive, mount it. To begin a new repository there: git -C '{path}' init",
     )

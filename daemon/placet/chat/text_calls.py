@@ -37,8 +37,10 @@ _ELEMENTS = (
     ("<!--", "-->"),
 )
 _MAX_DEPTH = 100
-_LEAST_CHARS, _NEAR = 4, 40
-"""A shorter text stands in any result; how far from a tool's name it is still an argument."""
+_LEAST_CHARS = 4
+"""A shorter text stands in any result."""
+_NEAR = 40
+"""How many letters from a tool's name a short text is still an argument."""
 _LINE_NUMBER = re.compile(r"^[^\S\n]*(?:\S{1,200}?:\d+:|\d+\t)", re.MULTILINE)
 _ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 
@@ -50,7 +52,7 @@ def text_call(
 
     It must be the only thing like a call in `text`, outside of quotes, and no repetition of what
     the model was `told` (requests, files, examples), in whatever form. Of the texts that it was
-    `shown` (results), none may hold the tool's name and every text of the arguments.
+    `shown` (results), none may hold the tool's name and every longer text of the arguments.
     """
     if (raw := _raw(text)) is None:
         return None
@@ -61,16 +63,18 @@ def text_call(
         return None
     texts = [_letters(one) for one in _texts(arguments)]
     if any(
-        _spells(_letters(name), texts, _letters(one)) for text in shown for one in _readings(text)
+        _spells(_letters(name), texts, _letters(reading))
+        for one in shown
+        for reading in _readings(one)
     ):
         return None
     return ToolUse("text", name, arguments)
 
 
 def _spells(name: str, texts: Sequence[str], text: str) -> bool:
-    """Return whether a text holds a call's name and the texts of its arguments.
+    """Return whether a text holds a call's name and the longer texts of its arguments.
 
-    Where all of these are short, they must be near the name.
+    Where all of these are short, they must be near the name. A call without texts is never held.
     """
     if long := [one for one in texts if len(one) >= _LEAST_CHARS]:
         return _holds([name, *long], text)
@@ -172,16 +176,19 @@ def looks_like_call(text: str) -> bool:
     return _LIKE_A_CALL.search(text) is not None
 
 
-def _readings(text: str) -> tuple[str, str]:
-    """Return a text as it is, and without the numbers that a search puts before its lines."""
-    return text, _LINE_NUMBER.sub("", text)
+def _readings(text: str) -> tuple[str, ...]:
+    """Return a text as it is, and without the numbers that a search puts before its lines.
+
+    Also without backslashes: one that escapes nothing would take the letter behind it along.
+    """
+    return text, _LINE_NUMBER.sub("", text), text.replace("\\", "")
 
 
 def _letters(text: str) -> str:
     """Return the letters and digits of a text, for a comparison: a quotation may look different.
 
     It may be indented, escaped, commented out, or in another of the forms of a call. In a result,
-    `&lt;` stands for the `<` of a closing tag. Nothing depends on what is around the text.
+    `&lt;` stands for the `<` of a closing tag. What is around the text matters little.
     """
     plain = _ESCAPE.sub(lambda code: chr(int(code[1] or code[2], 16)), unescape(text))
     plain = plain.encode("utf-16", "surrogatepass").decode("utf-16", "ignore")

@@ -208,7 +208,7 @@ def init_command(
     made, kept = init(place, site.env, history=history)
     if chosen is not None and chosen.is_demo:
         (made if made_replies(place) else kept).append(DEMO_SCRIPT)
-    # on a terminal, those of a new vault are all that is there
+    # a person at a terminal can look into a new vault
     for path in () if is_new and sys.stdout.isatty() else made:
         click.echo(path)
     as_before = f" Already there and unchanged: {len(kept)}." if kept else ""

@@ -86,7 +86,7 @@ def _print(line: dict[str, Any], *, as_json: bool) -> None:
 def watch_command(site: Site, ident: str, as_json: bool) -> None:
     """Follow one request to its end, a line an event; exit with its result.
 
-    0 if it was completed; 1 if it failed, was rejected or withdrawn; 3 if there is no such request.
+    0 if it was completed and every check passed; 3 if there is no such request; else 1.
     If it waits for you, placet says so and keeps waiting.
 
     ID is a request_id or the beginning of a trace_id.

@@ -128,7 +128,7 @@ class CaseLine:
     notice: str
     carrier: Carrier | None
     doubts: tuple[str, ...] = ()
-    """Of a completed mission: planned commands that failed last, and tests that it changed."""
+    """Of a completed mission: planned commands without success, and tests that it changed."""
     checks_failed: bool = False
     """Of a completed mission: whether a planned command failed last, or never ran."""
     begun: bool | None = None

@@ -255,7 +255,7 @@ def _reasons(site: Site, reader: Reader, case: Case, notices: list[str]) -> Reas
 
 
 def _with_plan(case: Case, plan: bytes | None, explained: Explained) -> Explained:
-    """Add what is wrong with the text of a plan that waits for a decision."""
+    """Return the explanation of a plan in review; other advice if its text is missing or wrong."""
     reason, helps = explained
     restore = f"{text_back(case.request_id)}."
     if plan is None:

@@ -175,7 +175,7 @@ MAX_LINKS = 40
 def follow(
     root: int, denied: Denied, path: str, parts: Sequence[bytes]
 ) -> tuple[int, bytes, Sequence[bytes]]:
-    """Follow links below the folder `root`; return a folder, a name in it, and the whole path.
+    """Follow links below the folder `root`; return a folder, a name in it, and its whole path.
 
     That is where `parts` lead. The name was not a link when checked. The caller must open it
     without following links. Raises OSError, ToolError.
@@ -304,9 +304,9 @@ class Root(contextlib.AbstractContextManager["Root"]):
         return self.read_through(path)[0]
 
     def read_through(self, path: str) -> tuple[bytes, str]:
-        """Return the content as `read` does, and the canonical path that links on the way lead to.
+        """Return the content as `read` does, and the file's path after all links.
 
-        A file's name says whether it holds secrets.
+        The name at the end of that path may be one of a file with secrets. Raises as `read` does.
         """
         parts = self._parts(path)
         limit = self.max_read_bytes

@@ -198,7 +198,8 @@ def _asked(top: Path, on_call: OnCall | None) -> list[str]:
     except GitError as error:
         helps = f"Look at: git -C '{top}' status"
         if "dubious ownership" in error.stderr:
-            helps = f"Make it yours: chown -R \"$(id -un)\" '{top}'. Or trust it, as git says."
+            mine = f'sudo chown -R "$(id -un)" {shlex.quote(str(top))}'
+            helps = f"Make it yours: {mine}. Or trust it, as git says."
         raise UserError(
             f"git does not accept {top} as a repository: {error.stderr}", helps, exit_code=2
         ) from error

@@ -107,7 +107,7 @@ def http_host(address: str) -> str:
     """Return the host of an http:// or https:// address.
 
     Empty for any other address, and for one with a user, a blank, or a host or port that cannot be.
-    The host is shown in notes: it has no marks that mean something there.
+    The host is shown in notes, so only letters, digits and `. : % _ -` are accepted.
     """
     try:
         parts = urlsplit(address)
@@ -220,9 +220,13 @@ class ModelTable(_Table):
 
     @property
     def server(self) -> str:
-        """Who answers, for people: the host and port of `base_url`, else the provider."""
-        is_asked = self.provider != "scripted"
-        return (is_asked and urlsplit(self.base_url).netloc) or self.provider
+        """Who answers, for people: the host and port of `base_url`, else the provider.
+
+        A scripted model asks no server.
+        """
+        if self.provider == "scripted":
+            return self.provider
+        return urlsplit(self.base_url).netloc or self.provider
 
     @property
     def sizes(self) -> Sizes:

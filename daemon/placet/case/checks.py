@@ -65,6 +65,9 @@ def _checks(plan: Plan) -> list[str]:
     return list(dict.fromkeys((*plan.scope.commands, *named)))
 
 
+IN_DOUBT = "but not every check passed"
+
+
 def doubts(plan: Plan, runs: Sequence[CommandRun]) -> tuple[str, ...]:
     """Return a sentence for each check that failed in its last run, or never ran.
 

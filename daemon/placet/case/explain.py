@@ -11,6 +11,7 @@ from typing import Any
 from placet import wording
 from placet.activity import Action, CommittedRow
 from placet.case.case import SOMEONE, Case, Person
+from placet.case.checks import IN_DOUBT
 from placet.case.estimate import against_estimate
 from placet.case.life_cycle import State
 from placet.case.sorting import text_back
@@ -136,7 +137,7 @@ def _withdrawn(case: Case, rows: Rows) -> Explained:
 def _completed(case: Case, _: Rows) -> Explained:
     ident = case.request_id
     why = "Its mission is done"
-    why += ", but not every check passed.\n" if case.outcome.doubts else ". "
+    why += f", {IN_DOUBT}.\n" if case.outcome.doubts else ". "
     why += "".join(f"{show(doubt)}\n" for doubt in case.outcome.doubts)
     why += f"The report: {show(case.outcome.report_path)}"
     if (branch := case.branch) is None:

@@ -8,6 +8,7 @@ from functools import partial
 
 from placet.activity import Action, CommittedRow
 from placet.case.case import CASE_JSON, Case
+from placet.case.checks import IN_DOUBT
 from placet.case.life_cycle import OPEN, State
 from placet.client.notes import WRITING_S
 from placet.client.rows import ROWS, new_rows, patiently
@@ -88,7 +89,7 @@ def _end(case: Case) -> str:
         why = (case.outcome.failure.splitlines() or [""])[0]
         return f"{case.request_id} failed: {why}" if why else f"{case.request_id} failed."
     if case.state is State.COMPLETED:
-        return f"{case.request_id} is done, but not every check passed. {case.outcome.doubts[0]}"
+        return f"{case.request_id} is done, {IN_DOUBT}. {case.outcome.doubts[0]}"
     return f"{case.request_id} was {case.state.value}."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from placet.case.checks import IN_DOUBT
 from placet.case.life_cycle import State
 from placet.client.cases import Asked, CaseLine, Progress, Today
 from placet.client.texts import first_line, on_one_line
@@ -48,7 +49,7 @@ def turn(case: CaseLine, *, daemon: bool, held: bool = False) -> str:
         return f"waits for you: {case.needs}"
     now = case.state.title
     if case.checks_failed:  # before the details: a line may be cut
-        now += ", but not every check passed"
+        now += f", {IN_DOUBT}"
     if not daemon and case.state.next_step:
         now = f"{case.state.next_step} when a daemon runs"
     if case.carrier is not None and case.carrier.now:

@@ -31,7 +31,9 @@ class EditFile(Args):
 
 def _run(place: Workplace, args: EditFile) -> dict[str, Any]:
     path, known = place.writable(args.path)
-    data, real = (b"", path) if is_secret_path(path) else place.root.read_through(path)
+    data, real = b"", path
+    if not is_secret_path(path):
+        data, real = place.root.read_through(path)
     if is_secret_path(real):
         raise ToolError(
             "secret_file",

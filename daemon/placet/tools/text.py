@@ -55,7 +55,10 @@ def text_of(place: Workplace, path: str) -> str:
 
 
 def _read(spot: Location, path: str) -> tuple[SecretFile | None, bytes]:
-    """Return a file's content, and its kind by its name or by that of the file it is a link to."""
+    """Return a file's kind, by its name and by the one that a link leads to, and its content.
+
+    Raises ToolError.
+    """
     data, real = spot.files.read_through(path)
     kinds = {secret_file(path), secret_file(real)} - {None}
     return (SecretFile.NOTHING if SecretFile.NOTHING in kinds else next(iter(kinds), None)), data
